@@ -37,8 +37,26 @@ fn invalid_arguments_print_one_line_and_exit_2() {
 #[test]
 fn invalid_lab_arguments_print_one_line_and_exit_2() {
     let _machine = support::machine();
-    if support::can_make_labs("invalid_lab_arguments_print_one_line_and_exit_2") {
+    if support::can_make_labs() {
         assert_refusals(include_str!("../bad_input/lab.txt"));
+    }
+}
+
+#[test]
+fn commands_without_privileges_name_what_they_require() {
+    let commands: [(&[&str], &[&str]); 4] = [
+        (&["boost", "apply", "--port", "53", "--yes"], &["CAP_BPF"]),
+        (&["cost", "--duration", "0.1"], &["CAP_BPF", "CAP_PERFMON"]),
+        (&["drops", "--duration", "0.1"], &["CAP_BPF"]),
+        (&["tune", "apply", "--yes"], &["requires root"]),
+    ];
+    for (arguments, requirements) in commands {
+        let output = support::run_as_nobody(arguments);
+        requirements.iter().for_each(|words| support::assert_refused(&output, words));
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    if support::is_root() {
+        support::assert_refused(&support::linerate(&["tune", "apply"]), "--yes");
     }
 }
 
@@ -116,7 +134,6 @@ fn help_and_version_succeed_and_version_names_the_package_version() {
 
 #[test]
 fn completions_offer_commands_options_and_values() {
-    let test = "completions_offer_commands_options_and_values";
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = support::linerate(&["completions", shell]);
         assert!(output.status.success() && !output.stdout.is_empty(), "{shell}");
@@ -132,7 +149,7 @@ fn completions_offer_commands_options_and_values() {
         ("lab --server ", "unbound"),
     ];
     let lab = format!("complete{}", std::process::id());
-    let up = support::can_make_labs(test) && support::linerate(&["lab", "up", &lab]).status.success();
+    let up = support::can_make_labs() && support::linerate(&["lab", "up", &lab]).status.success();
     if up {
         lines.extend([("lab exec --lab ", lab.as_str()), ("lab down ", &lab)]);
     }
@@ -145,7 +162,7 @@ fn completions_offer_commands_options_and_values() {
         let path = format!("{}:{}", directory.display(), std::env::var("PATH").expect("PATH"));
         let output =
             std::process::Command::new("bash").args(["-c", script, "bash", line]).env("PATH", path).output();
-        let Ok(output) = output else { return support::skip(test, "bash is not installed") };
+        let Ok(output) = output else { return support::skip("bash is not installed") };
         let (words, errors) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(words.lines().any(|word| word.trim() == expected), "{line}: {words}{errors}");

@@ -1,4 +1,3 @@
-//! `linerate cost` compares results and names missing capabilities. Its accuracy has a test program of its own.
+//! `linerate cost` compares two results. Its accuracy has a test program of its own.
 
 mod compared;
-mod refused;

@@ -8,11 +8,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use linerate_testkit::fixture::fixture;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{self, assert_refused, document_of, errors_of, is_installed, is_root, linerate, skip};
+use crate::support::{
+    self, assert_refused, checked_document, document_of, errors_of, is_installed, is_root, linerate, signal,
+    skip, text_of,
+};
+use crate::tune::scene::text;
 
 /// The document without the fields that differ from run to run.
 fn without_run_fields(mut document: Value) -> Value {
@@ -20,10 +24,6 @@ fn without_run_fields(mut document: Value) -> Value {
         document.as_object_mut().expect("an object").remove(key);
     }
     document
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a name")
 }
 
 fn tree(name: &str) -> tempfile::TempDir {
@@ -133,9 +133,7 @@ fn captures_of_this_machine_are_readable_and_private() {
 fn json_has_the_documented_fields_and_sorts_findings_by_severity() {
     let tree = tree("makita-2016");
     let output = linerate(&["doctor", "--root", text(tree.path()), "--json", "-"]);
-    assert_eq!(output.status.code(), Some(1));
-    let document = document_of(&output);
-    conforms(&document, "linerate.doctor/2");
+    let document = checked_document(&output, 1, "linerate.doctor/2");
     let document = &document["result"];
     for key in ["seconds_between_readings", "unknown", "counters", "stages"] {
         assert!(document.get(key).is_some(), "no {key}");
@@ -218,7 +216,7 @@ fn interrupted_doctor_reports_the_first_reading() {
         assert!(child.try_wait().expect("a child").is_none(), "doctor ended by itself");
         std::thread::yield_now();
     }
-    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
+    signal(pid, Signal::INT);
     let output = child.wait_with_output().expect("ended");
     let document = document_of(&output);
     let document = &document["result"];
@@ -227,8 +225,7 @@ fn interrupted_doctor_reports_the_first_reading() {
 
 #[test]
 fn doctor_makes_no_system_call_that_changes_the_host() {
-    const NAME: &str = "doctor_makes_no_system_call_that_changes_the_host";
-    if !is_installed(NAME, "strace") {
+    if !is_installed("strace") {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -236,7 +233,7 @@ fn doctor_makes_no_system_call_that_changes_the_host() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/doctor/ethtool_log.c");
     let compiler = Command::new("cc").args(["-shared", "-fPIC", "-o", text(&shim), source, "-ldl"]).output();
     if !compiler.is_ok_and(|compiler| compiler.status.success()) {
-        return skip(NAME, "no C compiler");
+        return skip("no C compiler");
     }
     let (trace, log) = (directory.path().join("trace"), directory.path().join("log"));
     std::fs::write(&log, "").expect("written");
@@ -254,7 +251,7 @@ fn doctor_makes_no_system_call_that_changes_the_host() {
     };
     let (output, trace_text) = run(false);
     if trace_text.lines().count() < 3 {
-        return skip(NAME, format!("strace cannot trace here: {}", errors_of(&output)));
+        return skip(format!("strace cannot trace here: {}", errors_of(&output)));
     }
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let changes: Vec<String> = trace_text.lines().filter_map(calls::change).collect();
@@ -300,7 +297,7 @@ fn node_problem_detector_output_is_one_line_of_at_most_80_characters() {
     let check = |root: &str, status: i32, words: &str| {
         let output = linerate(&[&["doctor", "--root", root], options.as_slice()].concat());
         assert_eq!(output.status.code(), Some(status));
-        let line = String::from_utf8(output.stdout).expect("text");
+        let line = text_of(&output);
         assert!(line.contains(words) && line.lines().count() == 1 && line.trim().len() <= 80, "{line}");
     };
     check(text(bad.path()), 1, " findings: ");
@@ -310,10 +307,9 @@ fn node_problem_detector_output_is_one_line_of_at_most_80_characters() {
 
 #[test]
 fn host_root_reads_a_mounted_host_and_requires_its_proc() {
-    let test = "host_root_reads_a_mounted_host_and_requires_its_proc";
     let root = tempfile::tempdir().expect("a directory");
     assert_refused(&linerate(&["doctor", "--host-root", text(root.path())]), "no /proc of the host");
-    if !is_root(test) {
+    if !is_root() {
         return;
     }
     // Only the mounted root has a /marker.

@@ -3,7 +3,8 @@
 use crate::schema::conforms;
 use crate::serve::ServeProcess;
 use crate::support::{
-    assert_refused, can_make_labs, document_of, errors_of, is_root, linerate, machine, program, skip,
+    TestDirectory, assert_refused, can_make_labs, checked_document, document_of, errors_of, is_root,
+    linerate, machine, run_as_nobody,
 };
 
 use serde_json::Value;
@@ -38,19 +39,14 @@ fn a_result_is_printed_even_if_its_file_cannot_be_written() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_refused_before_the_work() {
-    let test = "a_directory_that_cannot_be_written_is_refused_before_the_work";
-    if !is_root(test) {
+    if !is_root() {
         return;
     }
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = TestDirectory::new();
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), readable).expect("set");
-    let file = directory.path().join("x.json").display().to_string();
-    let mut command = std::process::Command::new(program());
-    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
-    let Ok(output) = command.args(["doctor", "--interface", "lo", "--json", &file]).output() else {
-        return skip(test, "the user nobody cannot run the program");
-    };
+    let file = directory.file("x.json");
+    let output = run_as_nobody(&["doctor", "--interface", "lo", "--json", &file]);
     assert_refused(&output, &format!("cannot write {file}: Permission denied"));
     assert!(output.stdout.is_empty(), "{output:?}");
 }
@@ -60,9 +56,7 @@ fn load_and_serve_documents_agree_on_counts() {
     let server = ServeProcess::start("echo", &[]);
     let address = server.address().to_string();
     let load = linerate(&["load", &address, "--duration", "0.3", "--rate", "5k", "--json", "-"]);
-    assert!(load.status.success(), "{}", errors_of(&load));
-    let load = document_of(&load);
-    conforms(&load, "linerate.load/2");
+    let load = checked_document(&load, 0, "linerate.load/2");
     let load = &load["result"];
     assert_has_keys(load, &["sent", "answered", "lost", "duplicate", "reordered", "corrupt", "unsolicited"]);
     assert_has_keys(load, &["offered_per_second", "answered_per_second", "latency_ns", "generator_bound"]);
@@ -79,19 +73,16 @@ fn load_and_serve_documents_agree_on_counts() {
 #[test]
 fn lab_reports_each_step_as_measured_or_skipped() {
     let _machine = machine();
-    if !can_make_labs("lab_reports_each_step_as_measured_or_skipped") {
+    if !can_make_labs() {
         return;
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let html = directory.path().join("ladder.html");
-    let html = html.to_str().expect("a name");
+    let directory = TestDirectory::new();
+    let html = &directory.file("ladder.html");
     let steps = "reuseport,audit-off,ip-id-skip";
     let arguments =
         ["lab", "--quick", "--time", "6", "--quiet", "--steps", steps, "--json", "-", "--html", html];
     let output = linerate(&arguments);
-    assert!(output.status.success(), "{}", errors_of(&output));
-    let report = document_of(&output);
-    conforms(&report, "linerate.ladder/2");
+    let report = checked_document(&output, 0, "linerate.ladder/2");
     let report = &report["result"];
     assert_has_keys(report, &["config", "testbed", "published"]);
     let steps = report["steps"].as_array().expect("steps");
@@ -128,7 +119,7 @@ fn lab_reports_each_step_as_measured_or_skipped() {
 #[test]
 fn lab_up_and_down_match_their_schemas_and_list_has_the_lab() {
     let _machine = machine();
-    if !can_make_labs("lab_up_and_down_match_their_schemas_and_list_has_the_lab") {
+    if !can_make_labs() {
         return;
     }
     let name = format!("documents-{}", std::process::id());
@@ -151,14 +142,10 @@ fn lab_up_and_down_match_their_schemas_and_list_has_the_lab() {
 }
 
 #[test]
-fn list_of_steps_matches_its_schema() {
+fn documents_of_calc_and_lab_list_match_their_schemas() {
     let list = document_of(&linerate(&["lab", "--list", "--json", "-"]));
     conforms(&list, "linerate.steps/2");
     assert_eq!(list["result"]["steps"][0]["id"], "baseline");
-}
-
-#[test]
-fn calc_json_matches_its_schema() {
     let calc = linerate(&["calc", "--payload", "100", "--link", "10G", "--tps", "270k", "--json", "-"]);
     conforms(&document_of(&calc), "linerate.calc/2");
 }

@@ -1,6 +1,5 @@
 //! `linerate flame` next to a running server.
 
-use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +11,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
 
-use crate::support::{self, is_root, program, skip, start_lab};
+use crate::support::{
+    self, TestDirectory, has_two_cpus, is_root, program, read_document, skip, start_lab, text_of,
+};
 
 const PORT: u16 = 4054;
 
@@ -25,17 +26,8 @@ const THREADS: usize = 32;
 
 const ATTEMPTS: u32 = 3;
 
-/// Prints a SKIP line and returns `None` without root, without two CPUs or if no lab can be
-/// created.
-fn lab(test: &str) -> Option<Lab> {
-    if thread::available_parallelism().map_or(1, std::num::NonZero::get) < CPUS {
-        skip(test, "requires two CPUs");
-        return None;
-    }
-    if !is_root(test) {
-        return None;
-    }
-    start_lab(test, Lab::builder())
+fn lab() -> Option<Lab> {
+    (has_two_cpus() && is_root()).then(|| start_lab(Lab::builder()))?
 }
 
 fn pin(cpu: usize) {
@@ -148,36 +140,34 @@ const SOCKET_LOCKS: [&str; 2] = ["socket-lock", "wake-up-lock"];
 
 /// Runs `linerate flame`. Prints a SKIP line and returns `None` if it cannot run or cannot trace
 /// locks.
-fn run_flame(test: &str, json: &str) -> Option<FlameOutput> {
+fn run_flame(json: &str) -> Option<FlameOutput> {
     // Threads that are always runnable would leave flame little CPU time.
     let mut command = Command::new("nice");
     command.args(["-n", "-15"]).arg(program()).args(["flame", "--duration", "1.5", "--json", json]);
     let output = command.stdin(Stdio::null()).output().expect("the command starts");
     if !output.status.success() {
-        skip(test, String::from_utf8_lossy(&output.stderr).trim());
+        skip(String::from_utf8_lossy(&output.stderr).trim());
         return None;
     }
-    let document: Value = serde_json::from_str(&fs::read_to_string(json).expect("written")).expect("JSON");
+    let document = read_document(json);
     if document["result"]["contention"].is_null() {
-        skip(test, &document["warnings"]);
+        skip(&document["warnings"]);
         return None;
     }
-    Some(FlameOutput { text: String::from_utf8(output.stdout).expect("text"), document })
+    Some(FlameOutput { text: text_of(&output), document })
 }
 
 #[test]
 fn flame_reports_a_shared_socket_first_but_not_per_cpu_sockets() {
-    let test = "flame_reports_a_shared_socket_first_but_not_per_cpu_sockets";
     let _machine = support::machine();
-    let Some(lab) = lab(test) else { return };
-    let directory = tempfile::tempdir().expect("a directory");
-    let json = directory.path().join("flame.json");
-    let json = json.to_str().expect("a name");
+    let Some(lab) = lab() else { return };
+    let directory = TestDirectory::new();
+    let json = &directory.file("flame.json");
     let shared = sockets(&lab, false);
     let mut last_output = None;
     // Other programs may have used the CPUs.
     for _ in 0..ATTEMPTS {
-        let Some(output) = under_load(&lab, &shared, || run_flame(test, json)) else { return };
+        let Some(output) = under_load(&lab, &shared, || run_flame(json)) else { return };
         let is_first = output.reports_shared_socket_first();
         last_output = Some(output);
         if is_first {
@@ -187,10 +177,10 @@ fn flame_reports_a_shared_socket_first_but_not_per_cpu_sockets() {
     drop(shared);
     let shared = last_output.expect("an output");
     if !shared.reports_shared_socket_first() && shared.own_share() < 0.5 {
-        return skip(test, "the machine has other work");
+        return skip("the machine has other work");
     }
     assert!(shared.reports_shared_socket_first(), "{}", shared.text);
-    let Some(separate) = under_load(&lab, &sockets(&lab, true), || run_flame(test, json)) else { return };
+    let Some(separate) = under_load(&lab, &sockets(&lab, true), || run_flame(json)) else { return };
     assert!(!separate.reports_shared_socket_first(), "{}", separate.text);
     let (waited, waited_separate) = (shared.waited_for_socket_ns(), separate.waited_for_socket_ns());
     assert!(waited > 10 * waited_separate, "{waited} {waited_separate}: {} {}", shared.text, separate.text);

@@ -6,7 +6,7 @@ use std::process::Output;
 use linerate_lab::{Lab, LabHost};
 use serde_json::Value;
 
-use crate::schema;
+use crate::schema::conforms;
 use crate::support::{
     assert_refused, document_of, machine, program, run_on, start_echo, start_lab, start_on,
 };
@@ -23,8 +23,7 @@ fn sum(items: &Value, key: &str) -> f64 {
 
 #[test]
 fn headroom_estimates_capacity_only_with_traffic() {
-    let test = "headroom::headroom_estimates_capacity_only_with_traffic";
-    let Some(lab) = start_lab(test, Lab::builder()) else { return };
+    let Some(lab) = start_lab(Lab::builder()) else { return };
     let _machine = machine();
     assert_refused(&headroom(lab.receiver(), &["--duration", "1"]), "no UDP socket on port 4098");
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
@@ -38,7 +37,7 @@ fn headroom_estimates_capacity_only_with_traffic() {
     let busy = headroom(lab.receiver(), &["--duration", "3", "--json", "-"]);
     let _ = load.kill();
     let document = document_of(&busy);
-    schema::conforms(&document, "linerate.headroom/1");
+    conforms(&document, "linerate.headroom/1");
     let (report, demand) = (&document["result"], &document["result"]["demand"]);
     for (items, key) in [("cpus", "arrival_share"), ("cpus", "read_share"), ("threads", "read_share")] {
         assert!((sum(&demand[items], key) - 1.0).abs() < 0.01, "{key} of {items}: {demand}");

@@ -11,19 +11,16 @@ use linerate_host::{Host, Setting, SettingValue};
 struct AuditGuard(SettingValue);
 
 impl AuditGuard {
-    fn switch_on(test: &str) -> Option<Self> {
+    fn switch_on() -> Option<Self> {
         if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
-            support::skip(
-                test,
-                "it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it",
-            );
+            support::skip("it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it");
             return None;
         }
         let original = Setting::Audit.read(&Host::live()).and_then(|original| {
             Setting::Audit.write(&Host::live(), &SettingValue::new("1"))?;
             Ok(Self(original))
         });
-        original.map_err(|error| support::skip(test, error)).ok()
+        original.map_err(support::skip).ok()
     }
 }
 
@@ -48,7 +45,7 @@ fn run(time: &str) -> Command {
 #[test]
 fn audit_off_step_restores_auditing_even_after_a_kill() {
     let _machine = support::machine();
-    let Some(_audit) = AuditGuard::switch_on("audit_off_step_restores_auditing_even_after_a_kill") else {
+    let Some(_audit) = AuditGuard::switch_on() else {
         return;
     };
     let output = run("5").output().expect("the command starts");

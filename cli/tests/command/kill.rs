@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{await_line, can_make_labs, document_of, errors_of, machine, program, within};
+use crate::support::{await_line, can_make_labs, document_of, errors_of, machine, program, signal, within};
 
 /// Links in the test's network namespace, and the network namespaces of all linerate and nft
 /// processes.
@@ -52,7 +52,7 @@ fn lab_list(runtime: &Path) -> Vec<Value> {
 #[test]
 fn lab_clean_removes_all_traces_of_a_killed_run() {
     let _machine = machine();
-    if !can_make_labs("lab_clean_removes_all_traces_of_a_killed_run") {
+    if !can_make_labs() {
         return;
     }
     let runtime = tempfile::tempdir().expect("a directory");
@@ -86,7 +86,7 @@ fn lab_clean_removes_all_traces_of_a_killed_run() {
 #[test]
 fn interrupted_run_reports_and_removes_its_lab() {
     let _machine = machine();
-    if !can_make_labs("interrupted_run_reports_and_removes_its_lab") {
+    if !can_make_labs() {
         return;
     }
     let runtime = tempfile::tempdir().expect("a directory");
@@ -96,7 +96,7 @@ fn interrupted_run_reports_and_removes_its_lab() {
     // linerate prints this line when the baseline is done.
     await_line(&mut child.stderr, |line| line.starts_with("baseline").then_some(()));
     let pid = child.id();
-    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
+    signal(pid, Signal::INT);
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(2));
     let report = document_of(&output);

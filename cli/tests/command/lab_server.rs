@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::support::{
-    assert_refused, document_of, errors_of, is_installed, is_root, linerate, machine, program,
+    TestDirectory, assert_refused, document_of, errors_of, is_installed, is_root, linerate, machine, program,
 };
 
 const NSD: &str = "nsd";
@@ -31,8 +31,7 @@ fn processes_with(text: &str) -> usize {
 
 #[test]
 fn lab_measures_restarts_and_boosts_nsd() {
-    let test = "lab_measures_restarts_and_boosts_nsd";
-    if !is_root(test) || !is_installed(test, NSD) {
+    if !is_root() || !is_installed(NSD) {
         return;
     }
     let _machine = machine();
@@ -54,8 +53,7 @@ fn lab_measures_restarts_and_boosts_nsd() {
 
 #[test]
 fn no_reply_servers_have_a_rate_and_no_latency() {
-    let test = "no_reply_servers_have_a_rate_and_no_latency";
-    if !is_root(test) || !is_installed(test, "rsyslogd") {
+    if !is_root() || !is_installed("rsyslogd") {
         return;
     }
     let _machine = machine();
@@ -71,29 +69,15 @@ fn no_reply_servers_have_a_rate_and_no_latency() {
 }
 
 #[test]
-fn server_on_another_port_is_reported_with_its_ports() {
-    if !is_root("server_on_another_port_is_reported_with_its_ports") {
-        return;
-    }
-    let wrong_port_server =
-        format!("sh -c 'exec {} serve echo --bind {{address}}:5999' {{port}}", program().display());
-    let workload = ["--workload", "echo", "--no-reply", "--quick", "--quiet"];
-    let output = linerate(&[&["lab", "--server", &wrong_port_server][..], &workload].concat());
-    assert_refused(&output, "did not bind UDP port 5300");
-    assert_refused(&output, "5999");
-}
-
-#[test]
 fn unmeasurable_servers_are_reported_in_one_line() {
-    let test = "unmeasurable_servers_are_reported_in_one_line";
-    if !is_root(test) || !is_installed(test, NSD) {
+    if !is_root() || !is_installed(NSD) {
         return;
     }
     let _machine = machine();
-    let directory = tempfile::tempdir().expect("a directory");
-    let queries = directory.path().join("queries");
-    fs::write(&queries, "www.example A\nonly-a-name\n").expect("written");
-    let bad_queries = format!("dns:{}", queries.display());
+    let directory = TestDirectory::new();
+    let bad_queries = format!("dns:{}", directory.write("queries", "www.example A\nonly-a-name\n"));
+    let other_port =
+        format!("sh -c 'exec {} serve echo --bind {{address}}:5999' {{port}}", program().display());
     let background = "sh -c 'sleep 471.5 & exit 0' {port}";
     for (server, workload, expected) in [
         ("nds", "echo", "unknown server 'nds'"),
@@ -113,6 +97,7 @@ fn unmeasurable_servers_are_reported_in_one_line() {
             "ended with exit status: 1; its last output: stdin is no terminal",
         ),
         (background, "echo", "if it went to the background, use its option to stay in the foreground"),
+        (&other_port, "echo", "did not bind UDP port 5300 within 20 s; it has bound 5999"),
         ("nsd", "ntp", "nsd answered none of"),
         ("nsd", "dns:/nonexistent", "/nonexistent: cannot be read"),
         ("nsd", &bad_queries, "queries, line 2: "),

@@ -9,9 +9,8 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::boost_servers::scene::signal;
-use crate::support::{machine, program, within};
-use crate::tune::scene::{TuneTestLab, output_text};
+use crate::support::{errors_of, machine, program, signal, within};
+use crate::tune::scene::{HostSettingValues, TuneTestLab, output_text};
 use generators::SshTestGenerators;
 
 /// A run whose figures do not matter ends its searches soon at a rate that always holds.
@@ -36,112 +35,113 @@ fn kinds(warnings: &Value) -> Vec<&str> {
     warnings.as_array().expect("warnings").iter().filter_map(|warning| warning["kind"].as_str()).collect()
 }
 
-fn start(test: &str) -> Option<(TuneTestLab, SshTestGenerators)> {
-    let scene = TuneTestLab::up(test)?;
-    let generators = SshTestGenerators::up(test, &scene)?;
-    Some((scene, generators))
+/// A host with generators.
+struct LadderTestHost {
+    // Rust drops fields in this order, so that programs in the lab end before the lab.
+    generators: SshTestGenerators,
+    scene: TuneTestLab,
 }
 
-/// Starts a run of the step xps and returns once its setting is in effect.
-fn start_xps_step(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child {
-    let mut command = generators.ladder(scene, &[&["--steps", "xps"][..], &LOW_RATE].concat());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the command starts");
-    within(120, "the step is reached", || {
-        assert!(child.try_wait().expect("a child").is_none(), "the run ends early: {:?}", child.stderr);
-        scene.shell(XPS) != "0"
-    });
-    child
-}
+impl LadderTestHost {
+    fn up() -> Option<Self> {
+        let scene = TuneTestLab::up()?;
+        Some(Self { generators: SshTestGenerators::up(&scene)?, scene })
+    }
 
-/// No tune may be in effect, and all settings have to have their original values.
-fn assert_restored(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues) {
-    assert_eq!(&scene.values(), before);
-    let (status, _) = scene.expect(0, "status", &[]);
-    assert!(status.starts_with("No tune is in effect"), "{status}");
+    /// Runs a ladder to its end and checks its exit status. Returns standard error.
+    fn expect(&self, status: i32, arguments: &[&str]) -> String {
+        let output = self.generators.ladder(&self.scene, arguments).output().expect("started");
+        let (out, err) = output_text(&output);
+        assert_eq!(output.status.code(), Some(status), "{out}{err}");
+        err
+    }
+
+    /// Starts a run of the step xps and returns once its setting is in effect.
+    fn start_xps_step(&self) -> Child {
+        let mut command = self.generators.ladder(&self.scene, &[&["--steps", "xps"][..], &LOW_RATE].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        within(120, "the step is reached", || {
+            assert!(child.try_wait().expect("a child").is_none(), "the run ends early: {:?}", child.stderr);
+            self.scene.shell(XPS) != "0"
+        });
+        child
+    }
+
+    /// No tune may be in effect, and all settings have to have their original values.
+    fn assert_restored(&self, before: &HostSettingValues) {
+        assert_eq!(&self.scene.values(), before);
+        let (status, _) = self.scene.expect(0, "status", &[]);
+        assert!(status.starts_with("No tune is in effect"), "{status}");
+    }
 }
 
 #[test]
-fn ladder_with_two_generators_restores_all_settings() {
-    let Some((scene, generators)) = start("ladder_with_two_generators_restores_all_settings") else { return };
+fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
+    let Some(host) = LadderTestHost::up() else { return };
+    let (scene, generators) = (&host.scene, &host.generators);
     let before = scene.values();
-    let arguments = [&["--steps", "xps,gro-off"][..], &LOW_RATE].concat();
-    let output = generators.ladder(&scene, &arguments).output().expect("started");
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    let report = report(&scene);
+
+    // The guard undoes the tune of a killed run.
+    let mut child = host.start_xps_step();
+    signal(child.id(), Signal::KILL);
+    child.wait().expect("it ends");
+    within(20, "the guard undoes the tune", || scene.expect(0, "history", &[]).0.contains("undone"));
+    within(20, "the generators end", || generators.processes().is_empty());
+    host.assert_restored(&before);
+
+    let err = host.expect(0, &[&["--steps", "xps,gro-off"][..], &LOW_RATE].concat());
+    let report = report(scene);
     assert_eq!(ids(&report), ["baseline", "xps", "gro-off"]);
     for step in report["steps"].as_array().expect("steps") {
         assert_eq!(step["applied"], true, "{step}");
     }
-    assert_eq!(report["testbed"]["kind"], "host");
-    assert_eq!(
-        report["testbed"]["generator_hosts"].as_array().map(Vec::len),
-        Some(2),
-        "{}",
-        report["testbed"]
-    );
+    let testbed = &report["testbed"];
+    assert_eq!(testbed["kind"], "host");
+    assert_eq!(testbed["generator_hosts"].as_array().map(Vec::len), Some(2), "{testbed}");
     assert_eq!(report["settings"]["restored"], true);
     let setting = report["steps"][1]["changes"][0]["setting"].as_str().expect("a change");
     assert!(setting.starts_with("eth0 tx-"), "{setting}");
     assert_eq!(report["steps"][2]["changes"][0]["setting"], "eth0 generic-receive-offload");
     assert!(err.contains("eth0 generic-receive-offload: on -> off"), "{err}");
     assert!(generators.processes().is_empty());
-    assert_restored(&scene, &before);
-}
+    host.assert_restored(&before);
 
-#[test]
-fn killed_generator_marks_the_step_and_stops_the_ladder() {
-    let test = "killed_generator_marks_the_step_and_stops_the_ladder";
-    let Some((scene, generators)) = start(test) else { return };
-    let before = scene.values();
-    let child = start_xps_step(&scene, &generators);
-    let victim = generators.processes().into_iter().max().expect("a generator runs");
-    signal(victim.cast_unsigned(), Signal::KILL);
-    let output = child.wait_with_output().expect("it ends");
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(2), "{out}{err}");
-    let report = report(&scene);
-    assert_eq!(ids(&report), ["baseline", "xps"]);
-    assert!(report["steps"][0]["transactions_per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
-    assert!(kinds(&report["steps"][1]["warnings"]).contains(&"generator-lost"), "{}", report["steps"][1]);
-    assert!(kinds(&envelope(&scene)["warnings"]).contains(&"interrupted"));
-    within(20, "the other generator ends", || generators.processes().is_empty());
-    assert_restored(&scene, &before);
-}
+    // A generator is killed, or the run is interrupted.
+    for kind in ["generator-lost", "interrupted"] {
+        let child = host.start_xps_step();
+        if kind == "interrupted" {
+            signal(child.id(), Signal::INT);
+        } else {
+            let generator = generators.processes().into_iter().max().expect("a generator runs");
+            signal(generator.cast_unsigned(), Signal::KILL);
+        }
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(2), "{kind}: {}", errors_of(&output));
+        let report = self::report(scene);
+        let steps = &report["steps"];
+        assert_eq!(ids(&report), ["baseline", "xps"], "{kind}");
+        assert!(steps[0]["transactions_per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
+        assert!(kinds(&steps[1]["warnings"]).contains(&kind), "{}", steps[1]);
+        assert!(kinds(&envelope(scene)["warnings"]).contains(&"interrupted"));
+        within(20, "the generators end", || generators.processes().is_empty());
+        host.assert_restored(&before);
+    }
 
-#[test]
-fn interrupted_ladder_reports_its_steps_and_restores_settings() {
-    let test = "interrupted_ladder_reports_its_steps_and_restores_settings";
-    let Some((scene, generators)) = start(test) else { return };
-    let before = scene.values();
-    let child = start_xps_step(&scene, &generators);
-    signal(child.id(), Signal::INT);
-    let output = child.wait_with_output().expect("it ends");
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(2), "{out}{err}");
-    let report = report(&scene);
-    assert_eq!(ids(&report), ["baseline", "xps"]);
-    assert!(kinds(&report["steps"][1]["warnings"]).contains(&"interrupted"), "{}", report["steps"][1]);
-    assert_restored(&scene, &before);
-}
-
-#[test]
-fn guard_undoes_a_killed_ladder() {
-    let Some((scene, generators)) = start("guard_undoes_a_killed_ladder") else { return };
-    let before = scene.values();
-    let mut child = start_xps_step(&scene, &generators);
-    signal(child.id(), Signal::KILL);
-    child.wait().expect("it ends");
-    within(20, "the guard undoes the tune", || scene.expect(0, "history", &[]).0.contains("undone"));
-    within(20, "the generators end", || generators.processes().is_empty());
-    assert_restored(&scene, &before);
+    scene.shell(
+        "nft 'table inet wall { chain in { type filter hook input priority 0; udp dport 7777 drop; }; }'",
+    );
+    let err = host.expect(2, &["--steps", "gro-off"]);
+    assert!(err.contains("no request sent to 198.18.0.1:7777 came in: "), "{err}");
+    scene.shell("nft delete table inet wall");
+    host.assert_restored(&before);
 }
 
 #[test]
 fn keep_better_keeps_a_better_step_as_a_tune() {
     let _machine = machine();
-    let Some((scene, generators)) = start("keep_better_keeps_a_better_step_as_a_tune") else { return };
+    let Some(host) = LadderTestHost::up() else { return };
+    let scene = &host.scene;
     // Two of the four transmit queues drop most packets. Once each CPU has its own queue, no CPU
     // uses these two.
     scene.shell(
@@ -149,41 +149,21 @@ fn keep_better_keeps_a_better_step_as_a_tune() {
          for queue in 3 4; do tc qdisc add dev eth0 parent 1:$queue tbf rate 1mbit burst 2k limit 4k; done",
     );
     let before = scene.values();
-    let output = generators
-        .ladder(&scene, &["--steps", "xps", "--keep-better", "--max-rate", "20k"])
-        .output()
-        .expect("started");
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    let report = report(&scene);
-    assert_eq!(report["steps"][1]["versus_previous"]["verdict"], "better", "{out}");
+    let err = host.expect(0, &["--steps", "xps", "--keep-better", "--max-rate", "20k"]);
+    let report = report(scene);
+    assert_eq!(report["steps"][1]["versus_previous"]["verdict"], "better", "{report}");
     let tune = report["settings"]["kept_tune"].as_u64().expect("a tune is kept");
     assert!(err.contains(&format!("tune {tune}")), "{err}");
     assert_ne!(scene.shell(XPS), "0");
     let (status, _) = scene.expect(0, "status", &[]);
     assert!(status.contains("what a ladder showed to be better") && status.contains("in effect"), "{status}");
     scene.expect(0, "undo", &[&tune.to_string()]);
-    assert_restored(&scene, &before);
-}
-
-#[test]
-fn ladder_reports_that_no_request_passes_a_firewall() {
-    let Some((scene, generators)) = start("ladder_reports_that_no_request_passes_a_firewall") else { return };
-    scene.shell(
-        "nft 'table inet wall { chain in { type filter hook input priority 0; udp dport 7777 drop; }; }'",
-    );
-    let before = scene.values();
-    let output = generators.ladder(&scene, &["--steps", "gro-off"]).output().expect("started");
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(2), "{out}{err}");
-    assert!(err.contains("no request sent to 198.18.0.1:7777 came in: "), "{err}");
-    assert_restored(&scene, &before);
+    host.assert_restored(&before);
 }
 
 #[test]
 fn ladder_refuses_invalid_arguments_and_records_no_tune() {
-    let test = "ladder_refuses_invalid_arguments_and_records_no_tune";
-    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(scene) = TuneTestLab::up() else { return };
     let assert_refused = |arguments: &[&str], words: &str| {
         let mut command = scene.on_host(program());
         command.args(["ladder", "--from", "ssh://203.0.113.1", "--yes", "--state-dir"]).arg(scene.state());

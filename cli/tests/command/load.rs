@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use linerate_lab::Lab;
@@ -12,7 +11,8 @@ use serde_json::Value;
 
 use crate::schema::conforms;
 use crate::support::{
-    assert_refused, document_of, errors_of, is_root, linerate, machine, program, run_on, start_lab,
+    TestDirectory, assert_refused, checked_document, count, document_of, errors_of, is_root, linerate,
+    machine, program, read_document, run_on, start_lab, text_of,
 };
 
 fn service(builder: ReflectorBuilder) -> (RunningReflector, String) {
@@ -23,14 +23,6 @@ fn service(builder: ReflectorBuilder) -> (RunningReflector, String) {
 
 fn load(arguments: &[&str]) -> Output {
     linerate(&[&["load"], arguments].concat())
-}
-
-fn count(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {value}"))
-}
-
-fn read(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).expect("written")).expect("JSON")
 }
 
 /// The page must fetch nothing and run no scripts.
@@ -46,17 +38,15 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
     let _machine = machine();
     let capacity = 5_000.0;
     let (_service, address) = service(Reflector::builder().token_bucket(capacity, 100));
-    let directory = tempfile::tempdir().expect("a directory");
-    let html = directory.path().join("search.html");
-    let stream = directory.path().join("search.jsonl");
+    let directory = TestDirectory::new();
+    let html = &directory.file("search.html");
+    let stream = &directory.file("search.jsonl");
     let search = ["--search", "--searches", "1", "--slot", "0.4", "--resolution", "2%", "--min-rate", "50k"];
-    let files = ["--json", "-", "--html", html.to_str().expect("a name")];
-    let more = ["--json-stream", stream.to_str().expect("a name"), "--overload", "2"];
+    let files = ["--json", "-", "--html", html];
+    let more = ["--json-stream", stream, "--overload", "2"];
     let output = load(&[&[address.as_str()][..], &search, &files, &more].concat());
     // --min-rate requires ten times the capacity of the service.
-    assert_eq!(output.status.code(), Some(1), "{}", errors_of(&output));
-    let report = document_of(&output);
-    conforms(&report, "linerate.load-search/2");
+    let report = checked_document(&output, 1, "linerate.load-search/2");
     let report = &report["result"];
     let rate = report["transactions_per_second"]["median"].as_f64().expect("a rate");
     // The lower bound is loose for busy machines.
@@ -78,11 +68,10 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
 
 #[test]
 fn search_with_sockets_over_veth_is_a_lower_bound() {
-    let test = "search_with_sockets_over_veth_is_a_lower_bound";
-    if !is_root(test) {
+    if !is_root() {
         return;
     }
-    let Some(lab) = start_lab(test, Lab::builder()) else { return };
+    let Some(lab) = start_lab(Lab::builder()) else { return };
     let _machine = machine();
     let echo = || Reflector::builder().address(([198, 18, 0, 1], 7777)).token_bucket(5_000.0, 100).start();
     let _service = lab.receiver().run(echo).expect("the host runs").expect("a service");
@@ -135,49 +124,44 @@ fn json_stream_ends_with_a_document_whose_intervals_add_up() {
 #[test]
 fn merge_adds_up_runs_that_start_together() {
     let (service, address) = service(Reflector::builder());
-    let directory = tempfile::tempdir().expect("a directory");
-    let [a, b, html] = ["a.json", "b.json", "both.html"].map(|name| directory.path().join(name));
-    let run = |file: &Path| {
-        let file = file.to_str().expect("a name");
+    let directory = TestDirectory::new();
+    let [a, b, html] = &["a.json", "b.json", "both.html"].map(|name| directory.file(name));
+    let run = |file: &str| {
         load(&[&address, "--rate", "1k", "--duration", "0.8", "--start-at", "+0.5s", "--json", file])
     };
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| run(&a));
-        assert!(run(&b).status.success());
+        let other = scope.spawn(|| run(a));
+        assert!(run(b).status.success());
         assert!(other.join().expect("it ran").status.success());
     });
-    let names = [&a, &b, &html].map(|path| path.to_str().expect("a name"));
-    let output = load(&["merge", names[0], names[1], "--json", "-", "--html", names[2]]);
-    assert!(output.status.success(), "{}", errors_of(&output));
-    let (document, a, b) = (document_of(&output), read(&a), read(&b));
-    conforms(&document, "linerate.load/2");
-    let (merged, a, b) = (&document["result"], &a["result"], &b["result"]);
-    assert!(a["clock"]["uncertain_seconds"].is_number(), "{a}");
-    for key in ["sent", "answered", "lost", "duplicate", "corrupt"] {
-        assert_eq!(count(merged, key), count(a, key) + count(b, key), "{key}");
+    let output = load(&["merge", a, b, "--json", "-", "--html", html]);
+    let document = checked_document(&output, 0, "linerate.load/2");
+    let runs = [read_document(a), read_document(b)];
+    let merged = &document["result"];
+    assert!(runs[0]["result"]["clock"]["uncertain_seconds"].is_number(), "{}", runs[0]);
+    for key in ["/sent", "/answered", "/lost", "/duplicate", "/corrupt", "/latency_ns/count"] {
+        let number = |result: &Value| result.pointer(key).and_then(Value::as_u64).expect(key);
+        assert_eq!(number(merged), runs.iter().map(|run| number(&run["result"])).sum::<u64>(), "{key}");
     }
     assert_eq!(count(merged, "sent"), service.stop().received);
-    let samples = count(&merged["latency_ns"], "count");
-    assert_eq!(samples, count(&a["latency_ns"], "count") + count(&b["latency_ns"], "count"));
     assert_eq!(merged["merged"].as_array().map(Vec::len), Some(2));
     // The machine determines how far apart two processes start. linerate has to report it.
     let overlap = merged["overlap_ratio"].as_f64().expect("a share");
     let has_warning = document["warnings"].to_string().contains("overlap by");
     assert_eq!(overlap < 0.9, has_warning, "{document}");
-    assert_self_contained(&fs::read_to_string(&html).expect("a page"));
+    assert_self_contained(&fs::read_to_string(html).expect("a page"));
 
     assert!(merged["merged"].as_array().expect("runs").iter().all(|run| run["clock"].is_null()), "one host");
     // Makes one result look as if it came from another host, whose clock is not synchronized.
-    let mut other = read(Path::new(names[1]));
+    let [_, mut other] = runs;
     other["host"]["name"] = "other".into();
     other["result"]["clock"] = serde_json::json!({"ahead_seconds": 0.0, "uncertain_seconds": 16.0});
-    fs::write(names[1], other.to_string()).expect("written");
-    let merge = load(&["merge", names[0], names[1]]);
-    let text = String::from_utf8_lossy(&merge.stdout);
+    directory.write("b.json", other);
+    let text = text_of(&load(&["merge", a, b]));
     assert!(text.contains("may differ by") && text.contains("was the limit"), "{text}");
-    let strict = load(&["merge", names[0], names[1], "--max-clock-offset", "15s"]);
+    let strict = load(&["merge", a, b, "--max-clock-offset", "15s"]);
     assert_refused(&strict, "its clock may be off by 16.000 s");
-    assert_refused(&load(&["merge", names[0], names[0]]), "would be counted twice");
+    assert_refused(&load(&["merge", a, a]), "would be counted twice");
 }
 
 #[test]
@@ -214,19 +198,20 @@ fn missed_max_loss_exits_with_status_1() {
 fn overload_with_a_given_capacity_matches_its_schema() {
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--capacity", "1k", "--overload", "2", "--duration", "0.3", "--json", "-"]);
-    let report = document_of(&output);
-    conforms(&report, "linerate.load-overload/2");
+    let report = checked_document(&output, 0, "linerate.load-overload/2");
     assert_eq!(report["result"]["overload"].as_array().map(Vec::len), Some(1), "{report}");
+    let refusal = load(&[&address, "--capacity", "1k", "--overload", "2", "--min-rate", "1M"]);
+    assert_eq!(refusal.status.code(), Some(2));
 }
 
 #[test]
-fn ramp_accounts_for_the_requests_of_each_rate() {
+fn ramp_accounts_for_the_requests_of_each_rate_and_a_missed_threshold_exits_with_1() {
     let (service, address) = service(Reflector::builder());
-    let output = load(&[&address, "--ramp", "500-1500/3", "--duration", "0.3", "--json", "-"]);
-    assert!(output.status.success(), "{}", errors_of(&output));
-    let ramp = document_of(&output);
-    conforms(&ramp, "linerate.load-ramp/2");
-    let steps = ramp["result"]["steps"].as_array().expect("steps");
+    let ramp = ["--ramp", "500-1500/3", "--duration", "0.3", "--min-rate", "1M", "--json", "-"];
+    let output = load(&[&[address.as_str()][..], &ramp].concat());
+    let ramp = &checked_document(&output, 1, "linerate.load-ramp/2")["result"];
+    assert!(ramp["missed"][0].as_str().expect("a miss").contains("--min-rate"), "{ramp}");
+    let steps = ramp["steps"].as_array().expect("steps");
     let rates: Vec<Option<f64>> = steps.iter().map(|step| step["requested_per_second"].as_f64()).collect();
     assert_eq!(rates, [Some(500.0), Some(1_000.0), Some(1_500.0)]);
     let sent: u64 = steps.iter().map(|step| count(step, "sent")).sum();
@@ -234,44 +219,31 @@ fn ramp_accounts_for_the_requests_of_each_rate() {
 }
 
 #[test]
-fn a_ramp_that_misses_a_threshold_exits_with_1() {
-    let (_service, address) = service(Reflector::builder());
-    let output =
-        load(&[&address, "--ramp", "200-400/2", "--duration", "0.1", "--min-rate", "1M", "--json", "-"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(document_of(&output)["result"]["missed"][0].as_str().expect("a miss").contains("--min-rate"));
-    let refusal = load(&[&address, "--capacity", "1k", "--overload", "2", "--min-rate", "1M"]);
-    assert_eq!(refusal.status.code(), Some(2));
-}
-
-#[test]
 fn merged_runs_without_replies_succeed() {
     let (_service, address) = service(Reflector::builder());
-    let directory = tempfile::tempdir().expect("a directory");
-    let paths = ["a.json", "b.json"].map(|name| directory.path().join(name).display().to_string());
+    let directory = TestDirectory::new();
+    let paths = ["a.json", "b.json"].map(|name| directory.file(name));
     for path in &paths {
         let output = load(&[&address, "--rate", "1k", "--no-reply", "--duration", "0.1", "--json", path]);
         assert!(output.status.success());
     }
     let output = load(&["merge", &paths[0], &paths[1]]);
     assert_eq!(output.status.code(), Some(0));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = text_of(&output);
     assert!(text.contains("Generators") && text.contains("b.json"), "{text}");
 }
 
 #[test]
 fn merge_refuses_invalid_documents() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("x.json");
-    let name = path.to_str().expect("a name");
+    let directory = TestDirectory::new();
     for (content, words) in [
         ("", "no linerate.load/2 document"),
         ("{}", "it names no schema; linerate.load/2 is required"),
         (r#"{"schema": "linerate.load/1"}"#, "its schema is linerate.load/1; linerate.load/2"),
         (r#"{"schema": "linerate.load/2"}"#, "missing field"),
     ] {
-        fs::write(&path, content).expect("written");
-        let output = load(&["merge", name, name]);
+        let name = directory.write("x.json", content);
+        let output = load(&["merge", &name, &name]);
         assert_refused(&output, "x.json: ");
         assert_refused(&output, words);
     }
@@ -282,9 +254,7 @@ fn load_without_a_rate_requests_10_000_per_second() {
     let _machine = machine();
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--duration", "0.2", "--payload", "18", "--json", "-"]);
-    assert_eq!(output.status.code(), Some(0), "{}", errors_of(&output));
-    let document = document_of(&output);
-    conforms(&document, "linerate.load/2");
+    let document = checked_document(&output, 0, "linerate.load/2");
     let document = &document["result"];
     assert_eq!(document["requested_per_second"], 10_000.0);
     assert_eq!((&document["generator"]["payload_bytes"], &document["corrupt"]), (&18.into(), &0.into()));

@@ -5,25 +5,22 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::boost_servers::scene::signal;
-use crate::schema::conforms;
-use crate::support::{can_make_labs, document_of, errors_of, is_root, linerate, machine, program, within};
+use crate::support::{
+    TestDirectory, can_make_labs, checked_document, document_of, errors_of, is_root, linerate, machine,
+    program, signal, within,
+};
 
 #[test]
 fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
     let _machine = machine();
-    let test = "paths_are_compared_with_host_and_only_tap_has_a_relay";
-    if !is_root(test) || !can_make_labs(test) {
+    if !is_root() || !can_make_labs() {
         return;
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let page = directory.path().join("paths.html");
-    let page = page.to_str().expect("a name");
+    let directory = TestDirectory::new();
+    let page = &directory.file("paths.html");
     let output =
         linerate(&["lab", "paths", "--paths", "tap,ipvlan", "--samples", "4", "--json", "-", "--html", page]);
-    assert!(output.status.success(), "{}", errors_of(&output));
-    let document = document_of(&output);
-    conforms(&document, "linerate.paths/1");
+    let document = checked_document(&output, 0, "linerate.paths/1");
     let paths = document["result"]["paths"].as_array().expect("paths");
     let names: Vec<&str> = paths.iter().filter_map(|path| path["name"].as_str()).collect();
     assert_eq!(names, ["host", "ipvlan", "tap"]);
@@ -52,8 +49,7 @@ fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
 /// The relay process of a path ends with the killed command. `lab clean` removes the rest.
 #[test]
 fn killed_lab_paths_leaves_no_relay_process() {
-    let test = "killed_lab_paths_leaves_no_relay_process";
-    if !is_root(test) || !can_make_labs(test) {
+    if !is_root() || !can_make_labs() {
         return;
     }
     let (mut child, relay) = start_tap_path();
@@ -65,8 +61,7 @@ fn killed_lab_paths_leaves_no_relay_process() {
 
 #[test]
 fn interrupted_lab_paths_reports_the_paths_until_then() {
-    let test = "interrupted_lab_paths_reports_the_paths_until_then";
-    if !is_root(test) || !can_make_labs(test) {
+    if !is_root() || !can_make_labs() {
         return;
     }
     let (child, _) = start_tap_path();

@@ -4,23 +4,18 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::schema::conforms;
-use crate::support::{can_make_labs, document_of, errors_of, is_root, linerate, machine};
+use crate::support::{TestDirectory, can_make_labs, checked_document, is_root, linerate, machine};
 
 #[test]
 fn each_placement_is_measured_or_skipped_with_a_reason() {
     let _machine = machine();
-    let test = "each_placement_is_measured_or_skipped_with_a_reason";
-    if !is_root(test) || !can_make_labs(test) {
+    if !is_root() || !can_make_labs() {
         return;
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let page = directory.path().join("placement.html");
-    let page = page.to_str().expect("a name");
+    let directory = TestDirectory::new();
+    let page = &directory.file("placement.html");
     let output = linerate(&["lab", "placement", "--samples", "4", "--json", "-", "--html", page]);
-    assert!(output.status.success(), "{}", errors_of(&output));
-    let document = document_of(&output);
-    conforms(&document, "linerate.placement/1");
+    let document = checked_document(&output, 0, "linerate.placement/1");
     let placements = document["result"]["placements"].as_array().expect("placements");
     let names: Vec<&str> = placements.iter().filter_map(|result| result["placement"].as_str()).collect();
     assert_eq!(names, ["same-cpu", "smt-sibling", "other-core", "other-node"]);

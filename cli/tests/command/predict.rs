@@ -2,10 +2,7 @@
 
 use std::process::Output;
 
-use serde_json::Value;
-
-use crate::schema;
-use crate::support::{assert_refused, document_of, linerate};
+use crate::support::{TestDirectory, assert_refused, checked_document, document_of, linerate, read_document};
 
 fn predict(run: &str, arguments: &[&str]) -> Output {
     let file = format!("{}/../docs/runs/{run}.json", env!("CARGO_MANIFEST_DIR"));
@@ -15,8 +12,7 @@ fn predict(run: &str, arguments: &[&str]) -> Output {
 #[test]
 fn predict_matches_the_published_prediction() {
     let output = predict("2026-11-26-2-cpu-vm", &["--cpus", "20", "--json", "-"]);
-    let document = document_of(&output);
-    schema::conforms(&document, "linerate.prediction/1");
+    let document = checked_document(&output, 0, "linerate.prediction/1");
     let prediction = &document["result"];
     assert!(prediction["rank_correlation"].as_f64().expect("a number") >= 0.7, "{prediction}");
     let methodology = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/methodology.md");
@@ -31,15 +27,13 @@ fn predict_matches_the_published_prediction() {
 
 #[test]
 fn gains_here_are_predicted_for_the_cpus_of_the_server() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = TestDirectory::new();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runs/2026-11-26-2-cpu-vm.json");
-    let mut run: Value = serde_json::from_str(&std::fs::read_to_string(file).expect("a run")).expect("JSON");
+    let mut run = read_document(file);
     let testbed = &mut run["result"]["testbed"];
     (testbed["server_cpus"], testbed["shares_cpus"]) = (vec![0].into(), false.into());
-    let path = directory.path().join("run.json");
-    std::fs::write(&path, run.to_string()).expect("written");
-    let path = path.to_str().expect("a name");
-    let document = document_of(&linerate(&["lab", "predict", path, "--cpus", "20", "--json", "-"]));
+    let path = directory.write("run.json", run);
+    let document = document_of(&linerate(&["lab", "predict", &path, "--cpus", "20", "--json", "-"]));
     let steps = document["result"]["steps"].as_array().expect("steps");
     let reuseport = steps.iter().find(|step| step["id"] == "reuseport").expect("a step");
     // On one CPU, no datagram is read on another CPU than it arrived on.

@@ -16,7 +16,7 @@ fn slot(per_second: f64, duration: Duration) -> LoadSlot {
 
 #[test]
 fn two_remote_generators_send_together_and_their_counts_add_up() {
-    let Some(scene) = RemoteTestLab::up("two_remote_generators_send_together_and_their_counts_add_up") else {
+    let Some(scene) = RemoteTestLab::up() else {
         return;
     };
     let mut generators = scene.generators(scene.options()).expect("they start");
@@ -54,7 +54,7 @@ fn two_remote_generators_send_together_and_their_counts_add_up() {
 
 #[test]
 fn killed_remote_generator_is_named_and_other_counts_are_kept() {
-    let Some(scene) = RemoteTestLab::up("killed_remote_generator_is_named_and_other_counts_are_kept") else {
+    let Some(scene) = RemoteTestLab::up() else {
         return;
     };
     let mut generators = scene.generators(scene.options()).expect("they start");
@@ -80,7 +80,7 @@ fn killed_remote_generator_is_named_and_other_counts_are_kept() {
 
 #[test]
 fn cancelling_and_killing_ssh_end_remote_generators() {
-    let Some(scene) = RemoteTestLab::up("cancelling_and_killing_ssh_end_remote_generators") else { return };
+    let Some(scene) = RemoteTestLab::up() else { return };
     let options = scene.options();
     let cancel = options.cancel.clone();
     let mut generators = scene.generators(options).expect("they start");
@@ -108,7 +108,7 @@ fn cancelling_and_killing_ssh_end_remote_generators() {
 
 #[test]
 fn both_ends_detect_a_cut_link() {
-    let Some(scene) = RemoteTestLab::up("both_ends_detect_a_cut_link") else { return };
+    let Some(scene) = RemoteTestLab::up() else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let programs = scene.remote_programs();
     let slot = slot(500.0, Duration::from_secs(1));
@@ -129,8 +129,7 @@ fn both_ends_detect_a_cut_link() {
 
 #[test]
 fn generators_that_cannot_start_are_reported_in_one_line() {
-    let test = "generators_that_cannot_start_are_reported_in_one_line";
-    let Some(scene) = RemoteTestLab::up(test) else { return };
+    let Some(scene) = RemoteTestLab::up() else { return };
     let refusal = |options: RemoteOptions| -> (RemoteError, String) {
         let error = scene.generators(options).expect_err("refused");
         let text = error.to_string();

@@ -10,14 +10,14 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::boost_servers::scene::{checked_output, count, print_figure, signal, within};
-use crate::support::{machine, program};
+use crate::boost_servers::scene::{checked_output, print_figure};
+use crate::support::{count, machine, program, signal, within};
 use scene::{PORT, PORT_NUMBER, ReplicaTestHost};
 
 #[test]
-fn replicas_share_a_port_and_end_with_boost_run() {
+fn replicas_share_a_port_restart_within_1_s_and_end_with_boost_run() {
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up("replicas_share_a_port_and_end_with_boost_run") else { return };
+    let Some(host) = ReplicaTestHost::up() else { return };
     let mut run =
         host.run(&["--replicas", "2", "--port", PORT, "--env", "COPY=nr{replica}"], &["--try", "--tcp"]);
     run.until("2 replicas on CPU");
@@ -35,9 +35,25 @@ fn replicas_share_a_port_and_end_with_boost_run() {
     let (_, err) = checked_output(2, &["undo"], &output);
     assert!(err.contains("end that process"), "{err}");
 
+    let load = host.start_load(PORT_NUMBER, 2_000.0, &[]);
+    signal(other, Signal::KILL);
+    let line = run.until("Copy 1 serves again");
+    // A signal makes it look for ended children.
+    within(10, "no ended child stays", || {
+        signal(run.pid(), Signal::HUP);
+        run.children().len() == 4
+    });
+    let lost = count(&load.end(), "lost");
+    let seconds: f64 = line.rsplit(' ').nth(1).and_then(|word| word.parse().ok()).expect("a time");
+    print_figure(&format!("replicas: copy killed, back after {seconds} s, {lost} lost"));
+    assert!(seconds < 1.0, "{line}");
+    // At this rate the buffer holds a datagram or two.
+    assert!(lost <= 8, "{lost}");
+
+    let copies = host.copies();
     signal(run.pid(), Signal::HUP);
     run.until_lines(&["0| hangup", "1| hangup"]);
-    assert_eq!(host.copies(), [one, other], "the signal ends no copy");
+    assert_eq!(host.copies(), copies, "the signal ends no copy");
     let lines = run.end(Signal::TERM, 0);
     for line in ["0| ready, copy nr0", "1| ready, copy nr1"] {
         assert!(lines.contains(line), "{lines}");
@@ -66,9 +82,8 @@ fn prefixed_lines_are_printed_until_the_input_ends() {
 
 #[test]
 fn replicas_start_in_a_pid_namespace_without_their_session() {
-    let test = "replicas_start_in_a_pid_namespace_without_their_session";
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let Some(host) = ReplicaTestHost::up() else { return };
     let mut run = host.run_without_session(&["--replicas", "2", "--port", PORT]);
     run.until("2 replicas on CPU");
     let outcome = host.run_load(PORT_NUMBER, &["--rate", "1000", "--duration", "1"]);
@@ -92,36 +107,9 @@ fn replicas_start_in_a_pid_namespace_without_their_session() {
 }
 
 #[test]
-fn killed_replica_restarts_within_1_s_and_loses_few_requests() {
-    let test = "killed_replica_restarts_within_1_s_and_loses_few_requests";
-    let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let mut run = host.run(&["--replicas", "2", "--port", PORT], &[]);
-    run.until("2 replicas on CPU");
-    let copies = host.copies();
-    let load = host.start_load(PORT_NUMBER, 2_000.0, &[]);
-    signal(copies[1], Signal::KILL);
-    let line = run.until("Copy 1 serves again");
-    // A signal makes it look for ended children.
-    within(10, "no ended child stays", || {
-        signal(run.pid(), Signal::HUP);
-        run.children().len() == 4
-    });
-    let outcome = load.end();
-    let seconds: f64 = line.rsplit(' ').nth(1).and_then(|word| word.parse().ok()).expect("a time");
-    print_figure(&format!("replicas: copy killed, back after {seconds} s, {} lost", count(&outcome, "lost")));
-    assert!(seconds < 1.0, "{line}");
-    // At this rate the buffer holds a datagram or two.
-    assert!(count(&outcome, "lost") <= 8, "{outcome}");
-    run.end(Signal::INT, 0);
-    host.assert_all_removed();
-}
-
-#[test]
 fn replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them() {
-    let test = "replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them";
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let Some(host) = ReplicaTestHost::up() else { return };
     for next in ["undo", "run", "replace"] {
         let mut run = host.run(&["--replicas", "2", "--port", PORT], &[]);
         run.until("2 replicas on CPU");
@@ -160,7 +148,7 @@ fn replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them() {
 fn boost_run_reports_servers_that_cannot_be_replicated() {
     // Control groups of other tests may exist for a while.
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up("boost_run_reports_servers_that_cannot_be_replicated") else {
+    let Some(host) = ReplicaTestHost::up() else {
         return;
     };
     let two = ["--replicas", "2", "--port", PORT];

@@ -2,27 +2,20 @@
 
 use std::fs;
 
-use crate::schema::conforms;
-use crate::support::{assert_refused, document_of, errors_of, linerate, program};
-
-fn path(directory: &tempfile::TempDir, name: &str) -> String {
-    directory.path().join(name).display().to_string()
-}
+use crate::support::{TestDirectory, assert_refused, checked_document, document_of, linerate, program};
 
 #[test]
 fn report_joins_results_and_lists_unreadable_files() {
-    let runs = tempfile::tempdir().expect("a directory");
-    let (doctor, page) = (path(&runs, "doctor.json"), path(&runs, "report.html"));
+    let runs = TestDirectory::new();
+    let (doctor, page) = (runs.file("doctor.json"), runs.file("report.html"));
     let diagnosis = linerate(&["doctor", "--interface", "lo", "--json", &doctor]);
     assert!(diagnosis.status.code().is_some_and(|code| code < 2), "{diagnosis:?}");
     let newer = r#"{"schema": "linerate.doctor/999", "version": "99.0.0", "argv": []}"#;
-    fs::write(path(&runs, "newer.json"), newer).expect("written");
-    fs::write(path(&runs, "broken.json"), "{").expect("written");
+    runs.write("newer.json", newer);
+    runs.write("broken.json", "{");
 
     let report = linerate(&["report", &runs.path().display().to_string(), "--json", "-", "--html", &page]);
-    assert!(report.status.success(), "{report:?}");
-    let document = document_of(&report);
-    conforms(&document, "linerate.report/2");
+    let document = checked_document(&report, 0, "linerate.report/2");
     let files = |list: &str| -> Vec<String> {
         let rows = document["result"][list].as_array().expect("a list");
         rows.iter().map(|row| row["file"].as_str().expect("a file").to_owned()).collect()
@@ -39,8 +32,8 @@ fn report_joins_results_and_lists_unreadable_files() {
 
 #[test]
 fn report_refuses_directories_without_results() {
-    let empty = tempfile::tempdir().expect("a directory");
-    for from in [empty.path().display().to_string(), path(&empty, "gone")] {
+    let empty = TestDirectory::new();
+    for from in [empty.path().display().to_string(), empty.file("gone")] {
         assert_refused(&linerate(&["report", &from]), &from);
     }
 }
@@ -48,7 +41,7 @@ fn report_refuses_directories_without_results() {
 #[test]
 fn fleet_report_of_1000_hosts_fits_in_512_mib() {
     const HOSTS: usize = 1_000;
-    let fleet = tempfile::tempdir().expect("a directory");
+    let fleet = TestDirectory::new();
     let diagnosis = linerate(&["doctor", "--interface", "lo", "--json", "-"]);
     let document = document_of(&diagnosis);
     let text = document.to_string();
@@ -67,16 +60,14 @@ fn fleet_report_of_1000_hosts_fits_in_512_mib() {
             fs::write(host.join("doctor.json"), text).expect("written");
         }
     }
-    let (fleet, page) = (fleet.path().display().to_string(), path(&fleet, "fleet.html"));
+    let (fleet, page) = (fleet.path().display().to_string(), fleet.file("fleet.html"));
     let output = std::process::Command::new("sh")
         .args(["-c", "ulimit -v 524288; exec \"$@\"", "sh"])
         .arg(program())
         .args(["report", "--fleet", &fleet, "--json", "-", "--html", &page])
         .output()
         .expect("a shell");
-    assert!(output.status.success(), "{}", errors_of(&output));
-    let report = document_of(&output);
-    conforms(&report, "linerate.fleet/1");
+    let report = checked_document(&output, 0, "linerate.fleet/1");
     let hosts = report["result"]["hosts"].as_array().expect("hosts");
     assert_eq!(hosts.len(), HOSTS);
     // Hosts without a result are first.

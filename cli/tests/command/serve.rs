@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::schema::conforms;
 use crate::support;
+use crate::support::{document_of, signal};
 
 /// A running `linerate serve`.
 pub(crate) struct ServeProcess {
@@ -54,7 +55,7 @@ impl ServeProcess {
 
     /// Sends SIGHUP. Returns the next line on standard error.
     pub(crate) fn hang_up(&mut self) -> String {
-        kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
+        signal(self.child.id(), Signal::HUP);
         self.errors.next().expect("a line").expect("text")
     }
 
@@ -82,4 +83,15 @@ impl Drop for ServeProcess {
             let _ = self.child.wait();
         }
     }
+}
+
+fn assert_load_finds_no_corrupt_replies(server: ServeProcess, workload: &str) {
+    let address = server.address().to_string();
+    let time = ["--rate", "500", "--duration", "0.4", "--json", "-"];
+    let output = support::linerate(&[&["load", &address, "--workload", workload][..], &time].concat());
+    let load = &document_of(&output)["result"];
+    assert!(load["answered"].as_u64() > Some(0) && load["corrupt"] == 0, "{load}");
+    let counters = server.stop();
+    assert!(counters["total"]["answered"].as_u64() >= load["answered"].as_u64(), "{counters}");
+    assert_eq!(counters["total"]["dropped"], 0, "{counters}");
 }

@@ -10,14 +10,14 @@ use crate::support::{await_line, is_installed, skip};
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// Whether sshd can let root in. If not, prints a SKIP line.
-pub(crate) fn is_usable(test: &str) -> bool {
-    if !["sshd", "ssh", "ssh-keygen", "unshare"].iter().all(|program| is_installed(test, program)) {
+pub(crate) fn is_usable() -> bool {
+    if !["sshd", "ssh", "ssh-keygen", "unshare"].iter().all(|program| is_installed(program)) {
         return false;
     }
     let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
     let is_locked = shadow.lines().any(|line| line.starts_with("root:!"));
     if is_locked {
-        skip(test, "root's account is locked, and sshd without PAM refuses locked accounts");
+        skip("root's account is locked, and sshd without PAM refuses locked accounts");
     }
     !is_locked
 }

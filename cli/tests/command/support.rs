@@ -1,10 +1,14 @@
 //! Helpers for the tests of the command.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{ChildStderr, Command, Output, Stdio};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +16,10 @@ use std::time::{Duration, Instant};
 use linerate_lab::{Lab, LabBuilder, LabChild, LabHost};
 use linerate_testkit::reflector::installed::find;
 use linerate_testkit::reflector::{Reflector, RunningReflector};
-pub(crate) use linerate_testkit::skip;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::schema::conforms;
 
 /// The command under test. The variable CARGO_BIN_EXE_linerate overrides its path at build time, so
 /// that you can run the test program elsewhere.
@@ -32,9 +38,32 @@ pub(crate) fn errors_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Standard output of a command.
+pub(crate) fn text_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// The document that a command printed.
 pub(crate) fn document_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", errors_of(output)))
+}
+
+/// The document that a command printed. Its schema and the exit status have to be these.
+pub(crate) fn checked_document(output: &Output, status: i32, schema: &str) -> Value {
+    assert_eq!(output.status.code(), Some(status), "{}", errors_of(output));
+    let document = document_of(output);
+    conforms(&document, schema);
+    document
+}
+
+/// The document in a file.
+pub(crate) fn read_document(path: impl AsRef<Path>) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).expect("written")).expect("JSON")
+}
+
+/// A number in a document.
+pub(crate) fn count(document: &Value, key: &str) -> u64 {
+    document[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {document:#}"))
 }
 
 /// Fails unless a command ended with status 2 and one line on standard error that contains `words`.
@@ -44,20 +73,97 @@ pub(crate) fn assert_refused(output: &Output, words: &str) {
     assert!(errors.contains(words), "no '{words}': {errors}");
 }
 
+/// A temporary directory, whose paths are arguments of commands.
+pub(crate) struct TestDirectory(tempfile::TempDir);
+
+impl TestDirectory {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.path().join(name).to_str().expect("a name").to_owned()
+    }
+
+    /// Writes a file. Returns its path.
+    pub(crate) fn write(&self, name: &str, content: impl Display) -> String {
+        let file = self.file(name);
+        fs::write(&file, content.to_string()).expect("written");
+        file
+    }
+}
+
+/// Runs the command as a user without privileges.
+pub(crate) fn run_as_nobody(arguments: &[&str]) -> Output {
+    let mut command = Command::new(program());
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534).gid(65_534);
+    }
+    command.args(arguments).output().expect("the command starts")
+}
+
+/// A child process that is killed when it is dropped.
+pub(crate) struct TestChild(pub(crate) Child);
+
+impl Deref for TestChild {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for TestChild {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for TestChild {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("a signal can be sent");
+}
+
+/// Prints a SKIP line with the reason and the name of the running test, which is its thread's name.
+pub(crate) fn skip(why: impl Display) {
+    linerate_testkit::skip(thread::current().name().unwrap_or("a test"), why);
+}
+
 /// Whether the test runs as root. If not, prints a SKIP line.
-pub(crate) fn is_root(test: &str) -> bool {
+pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        skip(test, "requires root");
+        skip("requires root");
     }
     is_root
 }
 
+/// Whether the machine has two CPUs. If not, prints a SKIP line.
+pub(crate) fn has_two_cpus() -> bool {
+    let has_two = thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    if !has_two {
+        skip("requires two CPUs");
+    }
+    has_two
+}
+
 /// Whether a program is installed. If not, prints a SKIP line with its name.
-pub(crate) fn is_installed(test: &str, program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let is_installed = find(program).is_some();
     if !is_installed {
-        skip(test, format!("{program} is not installed"));
+        skip(format!("{program} is not installed"));
     }
     is_installed
 }
@@ -71,13 +177,13 @@ pub(crate) fn machine() -> MutexGuard<'static, ()> {
 }
 
 /// Whether labs can be created here. If not, prints a SKIP line.
-pub(crate) fn can_make_labs(test: &str) -> bool {
-    start_lab(test, Lab::builder()).is_some()
+pub(crate) fn can_make_labs() -> bool {
+    start_lab(Lab::builder()).is_some()
 }
 
 /// Starts a lab. Prints a SKIP line and returns `None` if no lab can be created.
-pub(crate) fn start_lab(test: &str, builder: LabBuilder) -> Option<Lab> {
-    builder.start().map_err(|error| skip(test, error)).ok()
+pub(crate) fn start_lab(builder: LabBuilder) -> Option<Lab> {
+    builder.start().map_err(skip).ok()
 }
 
 pub(crate) fn start_echo(host: &LabHost, address: SocketAddr) -> RunningReflector {
@@ -116,13 +222,13 @@ pub(crate) fn shell(host: &LabHost, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Reads standard error up to the first line with a value. Returns the value and the lines before
-/// it. Later lines are read, too, so that the program never waits for a full pipe.
+/// Reads a program's output up to the first line with a value. Returns the value and the lines
+/// before it. Later lines are read, too, so that the program never waits for a full pipe.
 pub(crate) fn await_line<T>(
-    errors: &mut Option<ChildStderr>,
+    output: &mut Option<impl Read + Send + 'static>,
     parse: impl Fn(&str) -> Option<T>,
 ) -> (T, Vec<String>) {
-    let mut lines = BufReader::new(errors.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut lines = BufReader::new(output.take().expect("a pipe")).lines().map_while(Result::ok);
     let mut before = Vec::new();
     let value = lines.by_ref().find_map(|line| {
         let value = parse(&line);

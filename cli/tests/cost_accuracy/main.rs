@@ -3,13 +3,16 @@
 
 mod scene;
 #[expect(dead_code, reason = "shared with the other tests of the command")]
+#[path = "../command/schema.rs"]
+mod schema;
+#[expect(dead_code, reason = "shared with the other tests of the command")]
 #[path = "../command/support.rs"]
 mod support;
 
 use serde_json::Value;
 
 use scene::{CostProcess, CostTestHost, FrameSender, OpensslSpeed, openssl};
-use support::{machine, skip};
+use support::skip;
 
 /// Largest difference between the two, as a share of wall time.
 const ALLOWED: f64 = 0.03;
@@ -47,8 +50,6 @@ const SERIES: usize = 3;
 /// How far a load may be below its target, as a share of the CPU.
 const SHORT_OF: f64 = 0.15;
 
-const NAME: &str = "cost_matches_the_time_a_process_loses_to_packets";
-
 /// One measurement of a process under load. Both values are shares of wall time that it lost to
 /// packets while it was scheduled.
 #[derive(Debug)]
@@ -60,77 +61,53 @@ struct CostAccuracySample {
 }
 
 #[test]
-fn cost_matches_the_time_a_process_loses_to_packets() {
-    let _machine = machine();
-    let Some(host) = CostTestHost::up(NAME) else { return };
-    let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
-    let (count, seconds) = if long { (7, 5) } else { (3, 1) };
-    let loads = if long { &LOADS[..] } else { &LOADS[..1] };
+fn cost_matches_the_time_that_a_process_loses_to_packets_and_interrupts() {
+    let Some(host) = CostTestHost::up() else { return };
+    let is_long = std::env::var_os("LINERATE_TEST_LONG").is_some();
+    let loads = if is_long { &LOADS[..] } else { &LOADS[..1] };
     for load in loads.iter().copied() {
         let rate = if load > 0.0 { rate_for(&host, load, load * GUESS) } else { 0.0 };
-        let mut samples = Vec::new();
         let frames = || (rate > 0.0).then(|| host.frames(rate, load));
-        for _ in 0..SERIES {
-            let series = samples_of(&frames, count, seconds);
-            if series.len() < count {
-                return skip(NAME, BUSY);
-            }
-            samples.extend(series);
-            if median_difference(&mut samples).abs() <= ALLOWED {
-                break;
-            }
-        }
-        let median_difference = median_difference(&mut samples);
-        print_samples(&format!("load {load}: {rate:.0} frames/s"), &samples);
-        assert!(
-            median_difference.abs() <= ALLOWED,
-            "at a load of {load} the shares differ by {median_difference:+.4}: {samples:?}"
-        );
+        let label = format!("load {load}: {rate:.0} frames/s");
+        let Some(samples) = matching_samples(&label, is_long, &frames) else { return };
         let reached = samples.iter().map(|sample| sample.lost_share).fold(0.0, f64::max);
         if reached < load - SHORT_OF {
-            skip(
-                NAME,
-                format!(
-                    "frames sent here took {:.0} % of the CPU where {:.0} % were wanted",
-                    reached * 100.0,
-                    load * 100.0
-                ),
-            );
+            let [reached, load] = [reached, load].map(|share| share * 100.0);
+            skip(format!("frames sent here took {reached:.0} % of the CPU where {load:.0} % were wanted"));
         }
     }
+    // The time that an interrupt takes outside its tracepoints is largest in VMs with many interrupts.
+    matching_samples(&format!("{INTERRUPTS} interrupts/s"), is_long, &|| {
+        Some(host.frames_over_rps(INTERRUPTS))
+    });
 }
 
-/// The time that an interrupt takes outside its tracepoints is largest in VMs with many interrupts.
-#[test]
-fn cost_matches_the_time_lost_to_inter_processor_interrupts() {
-    let _machine = machine();
-    let name = "cost_matches_the_time_lost_to_inter_processor_interrupts";
-    let Some(host) = CostTestHost::up(name) else { return };
-    let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
-    let (count, seconds) = if long { (7, 5) } else { (3, 1) };
+/// Measures series of samples until the shares match. Fails if the last series does not match
+/// either. Prints a SKIP line and returns `None` if the machine is too busy.
+fn matching_samples<'h>(
+    label: &str,
+    is_long: bool,
+    frames: &dyn Fn() -> Option<FrameSender<'h>>,
+) -> Option<Vec<CostAccuracySample>> {
+    let (count, seconds) = if is_long { (7, 5) } else { (3, 1) };
     let mut samples = Vec::new();
     for _ in 0..SERIES {
-        let series = samples_of(&|| Some(host.frames_over_rps(INTERRUPTS)), count, seconds);
+        let series = samples_of(frames, count, seconds);
         if series.len() < count {
-            return skip(name, BUSY);
+            skip(BUSY);
+            return None;
         }
         samples.extend(series);
         if median_difference(&mut samples).abs() <= ALLOWED {
             break;
         }
     }
-    let median_difference = median_difference(&mut samples);
-    print_samples(&format!("{INTERRUPTS} interrupts/s"), &samples);
-    assert!(median_difference.abs() <= ALLOWED, "the shares differ by {median_difference:+.4}: {samples:?}");
-}
-
-fn print_samples(label: &str, samples: &[CostAccuracySample]) {
-    for CostAccuracySample { lost_share, reported_share } in samples {
-        eprintln!(
-            "{label}, lost {lost_share:.4}, reported {reported_share:.4}, difference {:+.4}",
-            reported_share - lost_share
-        );
+    for sample in &samples {
+        eprintln!("{label}: {sample:?}, difference {:+.4}", difference(sample));
     }
+    let difference = median_difference(&mut samples);
+    assert!(difference.abs() <= ALLOWED, "{label}: the shares differ by {difference:+.4}: {samples:?}");
+    Some(samples)
 }
 
 /// The median difference of the samples. Sorts the samples by difference.

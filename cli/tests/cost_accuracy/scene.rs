@@ -1,15 +1,17 @@
 //! A CPU that runs openssl and receives the packets that another CPU sends.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::process::{Child, Command, Stdio};
+use std::io::Read as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use linerate_lab::{Lab, LabChild, LabHost};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{await_line, is_installed, is_root, program, run_on, shell, skip, start_lab};
+use crate::support::{
+    TestChild, await_line, has_two_cpus, is_installed, is_root, program, run_on, shell, signal, start_lab,
+};
 
 /// The CPU that receives packets, and the CPU that sends them.
 pub(super) const CPU: u32 = 1;
@@ -32,7 +34,7 @@ pub(super) struct CostTestHost(Lab);
 pub(super) struct FrameSender<'h>(LabChild, &'h CostTestHost);
 
 /// A running `linerate cost`.
-pub(super) struct CostProcess(Child);
+pub(super) struct CostProcess(TestChild);
 
 /// openssl's speed as it prints it, and its CPU time as the kernel accounts it.
 #[derive(Debug, Clone, Copy)]
@@ -46,16 +48,12 @@ pub(super) struct OpensslSpeed {
 
 impl CostTestHost {
     /// Prints a SKIP line and returns `None` if something is missing.
-    pub(super) fn up(test: &str) -> Option<Self> {
-        if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-            skip(test, "requires two CPUs");
-            return None;
-        }
+    pub(super) fn up() -> Option<Self> {
         let programs = ["openssl", "taskset", "ethtool", "chrt", "nft"];
-        if !is_root(test) || !programs.iter().all(|program| is_installed(test, program)) {
+        if !is_root() || !has_two_cpus() || !programs.iter().all(|program| is_installed(program)) {
             return None;
         }
-        let host = Self(start_lab(test, Lab::builder().queues(4))?);
+        let host = Self(start_lab(Lab::builder().queues(4))?);
         // Without TSO, a veth uses NAPI polls for single packets too (drivers/net/veth.c,
         // veth_skb_is_eligible_for_gro, Linux 6.12).
         let queue = "ethtool -L eth0 rx 1 tx 1; ethtool -K eth0 tso off";
@@ -97,7 +95,7 @@ impl CostTestHost {
         let program = program.to_str().expect("a path of text");
         // The CPU that sends the first packet becomes the CPU that polls.
         let arguments = ["-c", &CPU.to_string(), program, "load", "198.18.0.1:9", "--backend", "socket"];
-        let few = ["--rate", "10", "--duration", "0.1", "--drain", "0.01", "--quiet"];
+        let few = ["--rate", "10", "--duration", "0.1", "--drain", "0.01"];
         // No host answers, so the exit status has no meaning.
         run_on(self.sender(), "taskset", &[&arguments[..], &few].concat());
     }
@@ -124,24 +122,10 @@ impl CostTestHost {
         // Port 9 has no listener: a datagram passes the whole receive path and is dropped at its
         // end.
         command.args(["load", "198.18.0.1:9", "--backend", "xdp", "--cpus", SENDER, "--duration", "600"]);
-        command.args([
-            "--rate",
-            &rate,
-            "--flows",
-            "16",
-            "--interval",
-            "0.1",
-            "--quiet",
-            "--json-stream",
-            "-",
-        ]);
+        command.args(["--rate", &rate, "--flows", "16", "--interval", "0.1", "--json-stream", "-"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = self.sender().spawn(command).expect("the load starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let has_begun = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
-        assert!(has_begun, "the load prints an interval");
-        // The rest is read, so that the pipe never fills.
-        std::thread::spawn(move || lines.for_each(drop));
+        await_line(&mut child.stdout, |line| line.contains("\"interval\"").then_some(()));
         FrameSender(child, self)
     }
 }
@@ -162,24 +146,16 @@ impl CostProcess {
         command.arg("cost").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the command starts");
         await_line(&mut child.stderr, |line| line.starts_with("looking at ").then_some(()));
-        Self(child)
+        Self(TestChild(child))
     }
 
     /// Ends it with SIGINT and returns its document.
     pub(super) fn document(mut self) -> Value {
-        signal(&self.0, Signal::INT);
+        signal(self.0.id(), Signal::INT);
         let mut text = String::new();
         self.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
         assert!(self.0.wait().expect("a child").success());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-    }
-}
-
-impl Drop for CostProcess {
-    fn drop(&mut self) {
-        // The child is already reaped, unless the test failed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -209,10 +185,4 @@ fn bytes_per_second(output: &str) -> f64 {
     let line = output.lines().find(|line| line.starts_with("+F:"));
     let figure = line.and_then(|line| line.rsplit(':').next()?.parse().ok());
     figure.unwrap_or_else(|| panic!("openssl prints no speed: {output}"))
-}
-
-fn signal(child: &Child, signal: Signal) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process");
-    // An error means that the process has already ended.
-    let _ = kill_process(pid, signal);
 }

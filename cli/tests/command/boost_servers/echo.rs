@@ -3,9 +3,9 @@
 
 use linerate_load::stats::compare;
 
-use super::scene::{BUSY_RATE, BoostServersTestHost, count, print_figure};
+use super::scene::{BUSY_RATE, BoostServersTestHost, print_figure};
 use super::traces::steering;
-use crate::support::machine;
+use crate::support::{count, machine};
 
 const PLAIN: u16 = 5301;
 const STEERED: u16 = 5302;
@@ -38,9 +38,8 @@ fn alternate(host: &BoostServersTestHost, rounds: usize, seconds: &str) -> (Vec<
 
 #[test]
 fn boosted_server_is_as_fast_as_a_self_steering_server() {
-    let test = "boosted_server_is_as_fast_as_a_self_steering_server";
     let _machine = machine();
-    let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up(&["ss"]) else { return };
     host.spread();
     host.serve_echo(PLAIN, &["--sockets", "reuseport", "--no-pin"]);
     host.serve_echo(STEERED, &["--sockets", "ebpf"]);

@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use super::scene::{BUSY_RATE, BoostServersTestHost, checked_output, count};
+use super::scene::{BUSY_RATE, BoostServersTestHost, checked_output};
 use super::traces::traces;
-use crate::support::machine;
+use crate::support::{count, machine};
 use crate::tune::scene::output_text;
 
 const PORT: u16 = 5300;
 
 #[test]
 fn harmful_boost_is_undone_and_clients_get_replies_again() {
-    let test = "harmful_boost_is_undone_and_clients_get_replies_again";
     let _machine = machine();
-    let Some(mut host) = BoostServersTestHost::up(test, &["gcc", "ss"]) else { return };
-    let Some(server) = host.compile_server(test) else { return };
+    let Some(mut host) = BoostServersTestHost::up(&["gcc", "ss"]) else { return };
+    let Some(server) = host.compile_server() else { return };
     host.spread();
     let port = PORT.to_string();
     let pid = host.serve(PORT, server, &[&port, "--stateful"]);

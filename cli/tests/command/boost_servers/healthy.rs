@@ -38,12 +38,11 @@ fn findings(host: &BoostServersTestHost, port: u16) -> Vec<String> {
 
 #[test]
 fn doctor_reports_only_notes_for_healthy_servers() {
-    let test = "doctor_reports_only_notes_for_healthy_servers";
     let _machine = machine();
-    let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up(&["ss"]) else { return };
     host.spread();
     for (name, program) in SERVERS {
-        let Some((recipe, workload)) = host.serve_recipe(test, name, program) else { continue };
+        let Some((recipe, workload)) = host.serve_recipe(name, program) else { continue };
         let load = ["--workload", &workload];
         for rate in RATES {
             let load = (rate > 0.0).then(|| host.start_load(recipe.port, rate, &load));

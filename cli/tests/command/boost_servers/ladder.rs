@@ -9,10 +9,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::nsd::{NsdTestServer, PORT};
-use super::scene::{ADDRESS, BoostServersTestHost, count, print_figure, signal, within};
+use super::scene::{ADDRESS, BoostServersTestHost, print_figure};
 use super::traces::{allowed_cpus, traces};
 use crate::ladder::generators::SshTestGenerators;
-use crate::support::{machine, program};
+use crate::support::{count, machine, program, signal, within};
 use crate::tune::scene::{HostSettingValues, output_text, text};
 
 /// The address of a client that is not the generator.
@@ -30,9 +30,9 @@ struct RunningNsd {
 type AllSettingValues = (super::traces::ServerSettingValues, HostSettingValues);
 
 impl RunningNsd {
-    fn up(test: &str) -> Option<Self> {
-        let mut host = BoostServersTestHost::up(test, &["nsd", "ss"])?;
-        let generators = SshTestGenerators::up(test, &host.scene)?;
+    fn up() -> Option<Self> {
+        let mut host = BoostServersTestHost::up(&["nsd", "ss"])?;
+        let generators = SshTestGenerators::up(&host.scene)?;
         let nsd = NsdTestServer::start(&mut host);
         let status = host.scene.on("sender0", "ip").args(["address", "add", CLIENT, "dev", "eth0"]).status();
         assert!(status.expect("ip starts").success());
@@ -100,70 +100,90 @@ impl RunningNsd {
         child
     }
 
+    /// Runs a closure, after which all settings have to be as before and no tune may be in effect.
+    fn restores_settings(&self, run: impl FnOnce(&Self)) {
+        let before = self.all_values();
+        run(self);
+        assert_eq!(before, self.all_values());
+        self.assert_no_tune();
+    }
+
     fn assert_no_tune(&self) {
         let (status, _) = self.host.scene.expect(0, "status", &[]);
         assert!(status.starts_with("No tune is in effect"), "{status}");
     }
+
+    /// Kills a run, whose tune its guard undoes.
+    fn assert_guard_undoes_a_killed_ladder(&self) {
+        let mut child = self.start_pinning();
+        signal(child.id(), Signal::KILL);
+        child.wait().expect("it ends");
+        within(20, "the guard undoes the tune", || {
+            self.host.scene.expect(0, "history", &[]).0.contains("undone")
+        });
+    }
+
+    fn assert_no_client_request_is_lost(&self) {
+        let client = self.client();
+        let steps = "reuseport,steer-by-cpu,receive-buffer,batch-syscalls";
+        let output = self.ladder(&["--steps", steps, "--guard-loss", "5%"]).output().expect("started");
+        let client = self.end_client(client);
+        let (out, err) = output_text(&output);
+        assert_eq!(output.status.code(), Some(0), "{out}{err}");
+        assert!(err.contains("nsd (process ") && err.contains("which keeps running"), "{err}");
+        let [sent, lost] = ["sent", "lost"].map(|key| count(&client, key));
+        print_figure(&format!(
+            "a client of 100/s during a ladder on the running nsd: {sent} sent, {lost} lost"
+        ));
+        assert!(sent > 500 && lost == 0, "{client}");
+        let report = self.report();
+        let report = &report["result"];
+        assert_eq!(report["config"]["server"]["name"], "nsd", "{report}");
+        assert_eq!(report["settings"]["restored"], true);
+        let step = |id: &str| {
+            let steps = report["steps"].as_array().expect("steps");
+            steps.iter().find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id}: {report}"))
+        };
+        for id in ["baseline", "steer-by-cpu", "receive-buffer"] {
+            assert_eq!(step(id)["applied"], true, "{}", step(id));
+            let rate = step(id)["transactions_per_second"]["median"].as_f64().expect("a rate");
+            assert!((1_000.0..=2_100.0).contains(&rate), "{id}: {rate}");
+        }
+        assert!(step("steer-by-cpu")["changes"].to_string().contains("chosen by CPU, with boost"));
+        for (id, why) in [("reuseport", "is not restarted"), ("batch-syscalls", "not possible from outside")]
+        {
+            assert!(step(id)["skipped_because"].to_string().contains(why), "{}", step(id));
+        }
+    }
+
+    /// Runs a ladder whose clients fare worse than a limit allows.
+    fn assert_guard_stops(&self, limit: [&str; 2], why: &str) {
+        let client = self.client();
+        let output = self.ladder(&["--steps", "pin-threads", limit[0], limit[1]]).output().expect("started");
+        self.end_client(client);
+        let (out, err) = output_text(&output);
+        assert_eq!(output.status.code(), Some(2), "{out}{err}");
+        assert!(err.contains(why), "{out}{err}");
+    }
 }
 
 #[test]
-fn ladder_on_a_running_server_loses_no_client_requests() {
+fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_however_it_ends() {
     let _machine = machine();
-    let test = "ladder_on_a_running_server_loses_no_client_requests";
-    let Some(scene) = RunningNsd::up(test) else { return };
-    let before = scene.all_values();
-    let client = scene.client();
-    let steps = "reuseport,steer-by-cpu,receive-buffer,batch-syscalls";
-    let output = scene.ladder(&["--steps", steps, "--guard-loss", "5%"]).output().expect("started");
-    let client = scene.end_client(client);
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(0), "{out}{err}");
-    assert!(err.contains("nsd (process ") && err.contains("which keeps running"), "{err}");
-    let [sent, lost] = ["sent", "lost"].map(|key| count(&client, key));
-    print_figure(&format!("a client of 100/s during a ladder on the running nsd: {sent} sent, {lost} lost"));
-    assert!(sent > 500 && lost == 0, "{client}");
-    let report = scene.report();
-    let report = &report["result"];
-    assert_eq!(report["config"]["server"]["name"], "nsd", "{report}");
-    assert_eq!(report["settings"]["restored"], true);
-    let step = |id: &str| {
-        let steps = report["steps"].as_array().expect("steps");
-        steps.iter().find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id}: {report}"))
-    };
-    for id in ["baseline", "steer-by-cpu", "receive-buffer"] {
-        assert_eq!(step(id)["applied"], true, "{}", step(id));
-        let rate = step(id)["transactions_per_second"]["median"].as_f64().expect("a rate");
-        assert!((1_000.0..=2_100.0).contains(&rate), "{id}: {rate}");
-    }
-    assert!(step("steer-by-cpu")["changes"].to_string().contains("chosen by CPU, with boost"));
-    for (id, why) in [("reuseport", "is not restarted"), ("batch-syscalls", "not possible from outside")] {
-        assert!(step(id)["skipped_because"].to_string().contains(why), "{}", step(id));
-    }
-    assert_eq!(before, scene.all_values());
-    scene.assert_no_tune();
-}
+    let Some(mut scene) = RunningNsd::up() else { return };
+    scene.restores_settings(RunningNsd::assert_guard_undoes_a_killed_ladder);
+    scene.restores_settings(RunningNsd::assert_no_client_request_is_lost);
 
-#[test]
-fn guard_undoes_a_killed_ladder_on_a_running_server() {
-    let _machine = machine();
-    let Some(scene) = RunningNsd::up("guard_undoes_a_killed_ladder_on_a_running_server") else { return };
-    let before = scene.all_values();
-    let mut child = scene.start_pinning();
-    signal(child.id(), Signal::KILL);
-    child.wait().expect("it ends");
-    within(20, "the guard undoes the tune", || {
-        scene.host.scene.expect(0, "history", &[]).0.contains("undone")
+    let rule = format!("ip daddr {CLIENT} udp sport {PORT} drop");
+    let chain = "chain out { type filter hook output priority 0; RULE; }".replace("RULE", &rule);
+    scene.host.scene.shell(&format!("nft 'table inet wall {{ {chain}; }}'"));
+    scene.restores_settings(|scene| scene.assert_guard_stops(["--guard-loss", "5%"], "real clients lost "));
+    scene.host.scene.shell("nft delete table inet wall");
+    // No server answers within a microsecond.
+    scene.restores_settings(|scene| {
+        scene.assert_guard_stops(["--guard-p99", "1us"], "took longer than 0.001 ms");
     });
-    assert_eq!(before, scene.all_values());
-    scene.assert_no_tune();
-}
 
-#[test]
-fn ladder_stops_and_restores_settings_when_the_server_ends() {
-    let _machine = machine();
-    let Some(mut scene) = RunningNsd::up("ladder_stops_and_restores_settings_when_the_server_ends") else {
-        return;
-    };
     let before = scene.host.scene.values();
     let child = scene.start_pinning();
     scene.host.end_servers();
@@ -177,37 +197,9 @@ fn ladder_stops_and_restores_settings_when_the_server_ends() {
 }
 
 #[test]
-fn client_loss_or_latency_above_the_guard_stops_the_ladder() {
-    let _machine = machine();
-    let Some(scene) = RunningNsd::up("client_loss_or_latency_above_the_guard_stops_the_ladder") else {
-        return;
-    };
-    let rule = format!("ip daddr {CLIENT} udp sport {PORT} drop");
-    let chain = "chain out { type filter hook output priority 0; RULE; }".replace("RULE", &rule);
-    scene.host.scene.shell(&format!("nft 'table inet wall {{ {chain}; }}'"));
-    let assert_stops = |limit: [&str; 2], why: &str| {
-        let before = scene.all_values();
-        let client = scene.client();
-        let output = scene.ladder(&["--steps", "pin-threads", limit[0], limit[1]]).output().expect("started");
-        scene.end_client(client);
-        let (out, err) = output_text(&output);
-        assert_eq!(output.status.code(), Some(2), "{out}{err}");
-        assert!(err.contains(why), "{out}{err}");
-        assert_eq!(before, scene.all_values());
-        scene.assert_no_tune();
-    };
-    assert_stops(["--guard-loss", "5%"], "real clients lost ");
-    scene.host.scene.shell("nft delete table inet wall");
-    // No server answers within a microsecond.
-    assert_stops(["--guard-p99", "1us"], "took longer than 0.001 ms");
-}
-
-#[test]
 fn ladder_reports_unmeasurable_servers_and_changes_nothing() {
     let _machine = machine();
-    let Some(mut scene) = RunningNsd::up("ladder_reports_unmeasurable_servers_and_changes_nothing") else {
-        return;
-    };
+    let Some(mut scene) = RunningNsd::up() else { return };
     let wrong_line = scene.host.write("wrong", "www.example.test A\nonly-a-name\n");
     let wrong_line = format!("dns:{wrong_line}");
     // A second NSD, on an address that eth0 does not have.
@@ -223,20 +215,20 @@ fn ladder_reports_unmeasurable_servers_and_changes_nothing() {
     };
     let config = files.write().expect("written");
     scene.host.serve(5301, "/usr/sbin/nsd", &["-d", "-c", text(&config)]);
-    let before = scene.all_values();
-    for (port, workload, expected) in [
+    let cases = [
         ("5300", wrong_line.as_str(), "wrong, line 2: "),
         ("5300", "dns:/nonexistent", "/nonexistent: cannot be read"),
         ("5300", "ntp", "nsd answered none of "),
         ("5301", "ntp", "nsd listens on port 5301 of 127.0.0.1 and not at an address of eth0 (198.18.0.1"),
         ("5399", "ntp", "nobody listens on port 5399"),
-    ] {
-        let mut command = scene.generators.ladder(&scene.host.scene, &["--steps", "gro-off", "--quiet"]);
-        command.args(["--port", port, "--workload", workload]);
-        let (out, err) = output_text(&command.output().expect("started"));
-        let last = err.lines().last().unwrap_or_default();
-        assert!(last.contains(expected), "{port}, {workload}: {out}{err}");
-    }
-    assert_eq!(before, scene.all_values());
-    scene.assert_no_tune();
+    ];
+    scene.restores_settings(|scene| {
+        for (port, workload, expected) in cases {
+            let mut command = scene.generators.ladder(&scene.host.scene, &["--steps", "gro-off", "--quiet"]);
+            command.args(["--port", port, "--workload", workload]);
+            let (out, err) = output_text(&command.output().expect("started"));
+            let last = err.lines().last().unwrap_or_default();
+            assert!(last.contains(expected), "{port}, {workload}: {out}{err}");
+        }
+    });
 }

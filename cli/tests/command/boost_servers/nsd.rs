@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use linerate_testkit::reflector::installed::{InstalledNsd as Files, find};
 use serde_json::Value;
 
-use super::scene::{ADDRESS, BoostServersTestHost, count, print_figure};
+use super::scene::{ADDRESS, BoostServersTestHost, print_figure};
 use super::traces::{family, name, steering, traces};
-use crate::support::machine;
+use crate::support::{count, machine, within};
 use crate::tune::scene::text;
 
 pub(super) const PORT: u16 = 5300;
@@ -50,7 +50,7 @@ impl NsdTestServer {
         let nsd = find("nsd").expect("it is there");
         let pid = host.serve(PORT, nsd, &["-d", "-c", text(&config)]);
         let nsd = Self { pid, workload };
-        super::scene::within(20, "NSD has two servers", || nsd.servers().len() == 2);
+        within(20, "NSD has two servers", || nsd.servers().len() == 2);
         let first = host.run_load(PORT, &nsd.load_arguments(&["--rate", "500", "--duration", "0.2"]));
         assert_eq!(first["lost"], 0, "{first}");
         nsd
@@ -143,9 +143,8 @@ fn apply_and_undo_under_load(host: &BoostServersTestHost, nsd: &NsdTestServer, m
 
 #[test]
 fn boosting_nsd_under_load_loses_nothing_and_undo_restores_all() {
-    let test = "boosting_nsd_under_load_loses_nothing_and_undo_restores_all";
     let _machine = machine();
-    let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up(&["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let boost = |verb: &[&'static str]| [&["--port", port.as_str()], verb].concat();
@@ -175,20 +174,9 @@ fn boosting_nsd_under_load_loses_nothing_and_undo_restores_all() {
     assert_ne!(before, boosted);
     host.expect(0, &boost(&["undo"]));
     assert_eq!(before, traces(&host, nsd.pid, PORT));
-}
 
-#[test]
-fn boost_sets_and_restores_nsd_socket_options() {
-    let Some(mut host) =
-        BoostServersTestHost::up("boost_sets_and_restores_nsd_socket_options", &["nsd", "ss"])
-    else {
-        return;
-    };
-    let nsd = NsdTestServer::start(&mut host);
-    let port = PORT.to_string();
-    let before = traces(&host, nsd.pid, PORT);
     let options = ["--receive-buffer", "8388608", "--busy-poll", "50", "--look", "0.5"];
-    host.expect(0, &[&["--port", port.as_str(), "apply", "--yes"], &options[..]].concat());
+    host.expect(0, &[&boost(&["apply", "--yes"])[..], &options].concat());
     let boosted = traces(&host, nsd.pid, PORT);
     let sockets: Vec<&String> =
         boosted.iter().filter(|(name, _)| name.starts_with("socket")).map(|(_, value)| value).collect();
@@ -196,6 +184,6 @@ fn boost_sets_and_restores_nsd_socket_options() {
     // Two sockets, each open in three processes: a server process, its parent and its grandparent.
     assert_eq!(sockets_with("receive buffer Ok(8388608)"), 6, "{boosted:#?}");
     assert_eq!(sockets_with("\"50\""), 6, "{boosted:#?}");
-    host.expect(0, &["--port", &port, "undo"]);
+    host.expect(0, &boost(&["undo"]));
     assert_eq!(before, traces(&host, nsd.pid, PORT));
 }

@@ -1,18 +1,19 @@
 //! A lab: servers run on the receiver, and the other host sends load.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use linerate_lab::program::{RecipeValues, ServerRecipe};
 use linerate_testkit::reflector::installed::find;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schema::conforms;
-pub(crate) use crate::support::within;
-use crate::support::{program, skip};
+use crate::support::{
+    TestChild, await_line, has_two_cpus, is_installed, program, read_document, signal, skip, within,
+};
 use crate::tune::scene::{TuneTestLab, output_text, text};
 
 /// The receiver's address on the link.
@@ -27,29 +28,22 @@ const PATIENCE: u64 = 20;
 
 /// The lab's receiver. Its servers end before the lab does.
 pub(crate) struct BoostServersTestHost {
-    servers: Vec<Child>,
+    servers: Vec<TestChild>,
     pub(crate) scene: TuneTestLab,
 }
 
 /// A `linerate load` that runs in the background.
 pub(crate) struct BackgroundLoad {
-    child: Child,
+    child: TestChild,
     document: PathBuf,
 }
 
 impl BoostServersTestHost {
     /// Prints a SKIP line and returns `None` if no lab can be created, there is only one CPU or a
     /// program is missing.
-    pub(crate) fn up(test: &str, programs: &[&str]) -> Option<Self> {
-        if let Some(program) = programs.iter().find(|name| find(name).is_none()) {
-            skip(test, format!("{program} is not installed"));
-            return None;
-        }
-        if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-            skip(test, "requires two CPUs");
-            return None;
-        }
-        TuneTestLab::up(test).map(|scene| Self { servers: Vec::new(), scene })
+    pub(crate) fn up(programs: &[&str]) -> Option<Self> {
+        let is_possible = programs.iter().all(|program| is_installed(program)) && has_two_cpus();
+        is_possible.then(TuneTestLab::up)?.map(|scene| Self { servers: Vec::new(), scene })
     }
 
     /// Assigns the queues to CPUs 0 and 1 in turn (RPS). The flow then decides on which CPU a
@@ -63,14 +57,14 @@ impl BoostServersTestHost {
 
     /// Compiles `replicas/server.c` to `server` in the test's directory. Prints a SKIP line and
     /// returns `None` if that fails.
-    pub(crate) fn compile_server(&self, test: &str) -> Option<PathBuf> {
+    pub(crate) fn compile_server(&self) -> Option<PathBuf> {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/replicas/server.c");
         let (mut compiler, server) = (Command::new(find("gcc")?), self.scene.path("server"));
         let compiled = compiler.args(["-O2", "-w", source, "-o"]).arg(&server).status();
         if compiled.is_ok_and(|status| status.success()) {
             return Some(server);
         }
-        skip(test, "gcc cannot compile a program");
+        skip("gcc cannot compile a program");
         None
     }
 
@@ -101,7 +95,7 @@ impl BoostServersTestHost {
             assert!(status.is_none(), "{:?} ends: {}", server.as_ref(), log());
             self.scene.shell(&count_sockets) != "0"
         });
-        self.servers.push(child);
+        self.servers.push(TestChild(child));
         pid
     }
 
@@ -114,16 +108,8 @@ impl BoostServersTestHost {
 
     /// Starts a server with two workers from its recipe. Returns the recipe and the value for
     /// `--workload`. Prints a SKIP line and returns `None` if the program is missing.
-    pub(crate) fn serve_recipe(
-        &mut self,
-        test: &str,
-        name: &str,
-        program: &str,
-    ) -> Option<(ServerRecipe, String)> {
-        let Some(server) = find(program) else {
-            skip(test, format!("{program} is not installed"));
-            return None;
-        };
+    pub(crate) fn serve_recipe(&mut self, name: &str, program: &str) -> Option<(ServerRecipe, String)> {
+        let server = is_installed(program).then(|| find(program))??;
         let recipe = ServerRecipe::find(name, None, None).expect("a recipe");
         let directory = self.scene.path(name);
         std::fs::create_dir(&directory).expect("created");
@@ -137,10 +123,7 @@ impl BoostServersTestHost {
     }
 
     pub(crate) fn end_servers(&mut self) {
-        for mut server in self.servers.drain(..) {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+        self.servers.clear();
     }
 
     /// `linerate boost` on the receiver, with the journal of this test.
@@ -216,12 +199,8 @@ impl BoostServersTestHost {
         let mut command = self.load(port, &["--rate", &rate, "--duration", "600", "--interval", "0.1"]);
         command.args(arguments).arg("--json").arg(&document).arg("--json-stream").arg("-");
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the command starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let has_begun = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
-        assert!(has_begun, "the load prints an interval");
-        // The rest is read, so that the pipe never fills.
-        std::thread::spawn(move || lines.for_each(drop));
-        BackgroundLoad { child, document }
+        await_line(&mut child.stdout, |line| line.contains("\"interval\"").then_some(()));
+        BackgroundLoad { child: TestChild(child), document }
     }
 }
 
@@ -235,22 +214,7 @@ impl BackgroundLoad {
     pub(crate) fn end(mut self) -> Value {
         signal(self.child.id(), Signal::INT);
         self.child.wait().expect("a child");
-        let text = std::fs::read_to_string(&self.document).expect("the load's document");
-        serde_json::from_str::<Value>(&text).expect("JSON")["result"].take()
-    }
-}
-
-impl Drop for BackgroundLoad {
-    fn drop(&mut self) {
-        // `end` has reaped the child already, unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for BoostServersTestHost {
-    fn drop(&mut self) {
-        self.end_servers();
+        read_document(&self.document)["result"].take()
     }
 }
 
@@ -268,16 +232,7 @@ pub(crate) fn assert_one_line(output: &Output, status: i32, words: &str) {
     assert!(out.is_empty() && err.contains(words), "no '{words}' in {out}{err}");
 }
 
-pub(crate) fn signal(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
-    kill_process(pid, signal).expect("a signal can be sent");
-}
-
 /// Prints a figure on standard error, past the test runner's capture.
 pub(crate) fn print_figure(figure: &str) {
     let _ = std::io::stderr().write_all(format!("\n{figure}\n").as_bytes());
-}
-
-pub(crate) fn count(document: &Value, key: &str) -> u64 {
-    document[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {document}"))
 }

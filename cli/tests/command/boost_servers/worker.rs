@@ -9,9 +9,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::nsd::{NsdTestServer, PORT};
-use super::scene::{BUSY_RATE, BoostServersTestHost, count, print_figure, signal, within};
+use super::scene::{BUSY_RATE, BoostServersTestHost, print_figure};
 use super::traces::{allowed_cpus, steering};
-use crate::support::machine;
+use crate::support::{count, machine, signal, within};
 
 const RATE: f64 = 4_000.0;
 
@@ -46,10 +46,9 @@ fn start_watch(host: &BoostServersTestHost, port: &str) -> (Child, JoinHandle<Ve
 }
 
 #[test]
-fn watch_covers_a_killed_process_within_1_s_and_pins_its_successor() {
-    let test = "watch_covers_a_killed_process_within_1_s_and_pins_its_successor";
+fn watch_covers_a_killed_process_and_without_watch_one_query_is_lost() {
     let _machine = machine();
-    let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up(&["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let busy = host.start_load(PORT, BUSY_RATE, &nsd.load_arguments(&[]));
@@ -94,14 +93,10 @@ fn watch_covers_a_killed_process_within_1_s_and_pins_its_successor() {
     host.expect(0, &["--port", &port, "undo"]);
     assert_eq!(steering(&host, PORT)[0].1, "\"hash\"");
     assert!(nsd.servers().iter().all(|pid| !is_pinned(*pid)));
+    assert_unwatched_boost_loses_at_most_one_query(&host, &nsd);
 }
 
-#[test]
-fn unwatched_boost_loses_at_most_one_query_of_a_killed_process() {
-    let test = "unwatched_boost_loses_at_most_one_query_of_a_killed_process";
-    let _machine = machine();
-    let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
-    let nsd = NsdTestServer::start(&mut host);
+fn assert_unwatched_boost_loses_at_most_one_query(host: &BoostServersTestHost, nsd: &NsdTestServer) {
     let port = PORT.to_string();
     let busy = host.start_load(PORT, BUSY_RATE, &nsd.load_arguments(&[]));
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.5"]);
@@ -121,5 +116,5 @@ fn unwatched_boost_loses_at_most_one_query_of_a_killed_process() {
     // The killed thread is gone. The steering is restored.
     let (undo_output, _) = host.expect(0, &["--port", &port, "undo"]);
     assert!(undo_output.contains(&killed.to_string()), "{undo_output}");
-    assert_eq!(steering(&host, PORT)[0].1, "\"hash\"");
+    assert_eq!(steering(host, PORT)[0].1, "\"hash\"");
 }

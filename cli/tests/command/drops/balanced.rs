@@ -11,13 +11,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 
 use super::scene::{DropsTestLab, PORT, target};
 use crate::schema::conforms;
-use crate::support::{self, await_line, document_of, errors_of, program, run_on, skip, start_on, within};
+use crate::support::{
+    self, await_line, document_of, errors_of, program, read_document, run_on, skip, start_on, text_of, within,
+};
 use crate::sys::open_tap_with_pages;
 
 #[test]
 fn drops_accounts_for_every_transaction_of_a_load() {
     let _machine = support::machine();
-    let Some(scene) = DropsTestLab::up("drops_accounts_for_every_transaction_of_a_load", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let transactions = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 1_000_000 } else { 100_000 };
     let _server = serve(&scene);
     let rate = load(&scene, 0.3)["answered_per_second"].as_f64().expect("a rate");
@@ -40,7 +42,7 @@ fn drops_accounts_for_every_transaction_of_a_load() {
 /// Traffic flows when counting starts and when it ends.
 #[test]
 fn healthy_servers_lose_nothing() {
-    let Some(scene) = DropsTestLab::up("healthy_servers_lose_nothing", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let rounds = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 50 } else { 4 };
     for number in 0..rounds {
         let first = reuseport(&scene);
@@ -75,7 +77,7 @@ fn healthy_servers_lose_nothing() {
 /// CPU time.
 #[test]
 fn sampled_packets_balance_at_high_rates() {
-    let Some(scene) = DropsTestLab::up("sampled_packets_balance_at_high_rates", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let server = reuseport(&scene);
     let is_over = AtomicBool::new(false);
     let mut document = std::thread::scope(|scope| {
@@ -105,7 +107,7 @@ fn sampled_packets_balance_at_high_rates() {
 
 #[test]
 fn broadcasts_that_no_socket_wants_are_not_lost() {
-    let Some(scene) = DropsTestLab::up("broadcasts_that_no_socket_wants_are_not_lost", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let client = scene.client();
     client.set_broadcast(true).expect("set");
     let before = scene.counter("Udp", "IgnoredMulti");
@@ -121,12 +123,12 @@ fn broadcasts_that_no_socket_wants_are_not_lost() {
 
 #[test]
 fn watch_prints_a_line_for_a_last_interval_below_a_second() {
-    let Some(scene) = DropsTestLab::up("watch_prints_a_line_for_a_last_interval_below_a_second", 1) else {
+    let Some(scene) = DropsTestLab::up(1) else {
         return;
     };
     let drops = ["drops", "--port", &PORT.to_string(), "--watch", "--duration", "0.2"];
     let output = run_on(scene.receiver(), program(), &drops);
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = text_of(&output);
     let line = text.lines().nth(1).unwrap_or_default();
     let counted = line.split_whitespace().nth(1).and_then(|seconds| seconds.parse::<f64>().ok());
     let is_counted = counted.is_some_and(|seconds| (0.2..5.0).contains(&seconds));
@@ -192,12 +194,11 @@ fn send_requests(client: &UdpSocket, is_sending: &AtomicBool, answered: &AtomicU
 /// Drivers that receive into pages leave the headers there while GRO is off.
 #[test]
 fn packets_with_headers_in_pages_are_counted_at_the_socket() {
-    const TEST: &str = "packets_with_headers_in_pages_are_counted_at_the_socket";
     const SENT: u16 = 20;
-    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let mut tap = match scene.receiver().run(open_tap_with_pages).expect("the host runs") {
         Ok(tap) => tap,
-        Err(error) => return skip(TEST, format!("/dev/net/tun: {error}")),
+        Err(error) => return skip(format!("/dev/net/tun: {error}")),
     };
     let mac = scene.shell(
         "ethtool -K tap0 gro off && ip address add 198.18.9.1/24 dev tap0 && ip link set tap0 up && \
@@ -272,6 +273,5 @@ fn load(scene: &DropsTestLab, seconds: f64) -> Value {
     let files = ["--duration", &seconds, "--json", &file];
     let output = run_on(scene.sender(), program(), &[&load[..], &files].concat());
     assert!(output.status.success(), "{}", errors_of(&output));
-    let text = std::fs::read_to_string(file).expect("written");
-    serde_json::from_str::<Value>(&text).expect("JSON")["result"].take()
+    read_document(file)["result"].take()
 }

@@ -14,7 +14,7 @@ const PLAIN: usize = 100;
 
 #[test]
 fn router_losses_at_four_places_are_counted_by_reason() {
-    let Some(scene) = DropsTestLab::up("router_losses_at_four_places_are_counted_by_reason", 2) else {
+    let Some(scene) = DropsTestLab::up(2) else {
         return;
     };
     scene.shell(&format!(
@@ -46,8 +46,7 @@ fn router_losses_at_four_places_are_counted_by_reason() {
 
 #[test]
 fn bridge_losses_at_four_places_are_counted_as_netfilter_rule() {
-    let Some(scene) = DropsTestLab::up("bridge_losses_at_four_places_are_counted_as_netfilter_rule", 2)
-    else {
+    let Some(scene) = DropsTestLab::up(2) else {
         return;
     };
     scene.shell(&format!(
@@ -75,7 +74,7 @@ fn bridge_losses_at_four_places_are_counted_as_netfilter_rule() {
 
 #[test]
 fn nat_host_losses_at_four_places_are_counted_by_reason() {
-    let Some(scene) = DropsTestLab::up("nat_host_losses_at_four_places_are_counted_by_reason", 2) else {
+    let Some(scene) = DropsTestLab::up(2) else {
         return;
     };
     scene.shell(&format!(

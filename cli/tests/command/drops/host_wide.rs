@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::net::sockopt;
 
 use super::scene::{ADDRESS, DropsTestLab, PORT};
-use crate::support::{machine, program, run_on, skip, within};
+use crate::support::{has_two_cpus, machine, program, run_on, skip, within};
 
 /// A machine-wide setting, restored at the end.
 struct HostSettingGuard {
@@ -15,17 +15,17 @@ struct HostSettingGuard {
 }
 
 impl HostSettingGuard {
-    fn set(test: &str, path: &'static str, value: &str) -> Option<Self> {
+    fn set(path: &'static str, value: &str) -> Option<Self> {
         if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
             let why = "it writes it for the whole machine; LINERATE_TEST_HOST_WIDE=1 allows that";
-            skip(test, format!("{path}: {why}"));
+            skip(format!("{path}: {why}"));
             return None;
         }
         let setting = fs::read_to_string(path).and_then(|original| {
             fs::write(path, value)?;
             Ok(Self { path, original })
         });
-        setting.map_err(|error| skip(test, format!("{path}: {error}"))).ok()
+        setting.map_err(|error| skip(format!("{path}: {error}"))).ok()
     }
 }
 
@@ -37,16 +37,15 @@ impl Drop for HostSettingGuard {
 
 #[test]
 fn full_connection_table_is_counted_as_conntrack_full() {
-    const TEST: &str = "full_connection_table_is_counted_as_conntrack_full";
     const FLOWS: u64 = 300;
     let _machine = machine();
-    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     scene.shell(
         "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
          nft add rule inet t c ct state new counter",
     );
     // The lab's flows fill the table. This machine has few flows of its own.
-    let Some(_guard) = HostSettingGuard::set(TEST, "/proc/sys/net/netfilter/nf_conntrack_max", "100") else {
+    let Some(_guard) = HostSettingGuard::set("/proc/sys/net/netfilter/nf_conntrack_max", "100") else {
         return;
     };
     let server = scene.server();
@@ -84,13 +83,12 @@ fn statistics(scene: &DropsTestLab) -> Vec<Vec<u64>> {
 
 #[test]
 fn full_backlog_is_counted_as_backlog_full() {
-    const TEST: &str = "full_backlog_is_counted_as_backlog_full";
     let _machine = machine();
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return skip(TEST, "requires two CPUs");
+    if !has_two_cpus() {
+        return;
     }
-    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
-    let Some(_guard) = HostSettingGuard::set(TEST, "/proc/sys/net/core/netdev_max_backlog", "10") else {
+    let Some(scene) = DropsTestLab::up(1) else { return };
+    let Some(_guard) = HostSettingGuard::set("/proc/sys/net/core/netdev_max_backlog", "10") else {
         return;
     };
     scene.shell("for queue in /sys/class/net/eth0/queues/rx-*; do echo 2 > $queue/rps_cpus; done");
@@ -120,15 +118,14 @@ fn softnet_dropped() -> u64 {
 
 #[test]
 fn exhausted_udp_memory_is_counted_as_udp_memory() {
-    const TEST: &str = "exhausted_udp_memory_is_counted_as_udp_memory";
     // More datagrams than fit into the reserve of the CPUs: SK_MEMORY_PCPU_RESERVE, 1 MiB per CPU
     // (include/net/sock.h, Linux 6.18).
     const SENT: u64 = 5000;
     let _machine = machine();
-    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size_force(&server, 16 << 20).expect("a large buffer");
-    let Some(_guard) = HostSettingGuard::set(TEST, "/proc/sys/net/ipv4/udp_mem", "0 0 0") else {
+    let Some(_guard) = HostSettingGuard::set("/proc/sys/net/ipv4/udp_mem", "0 0 0") else {
         return;
     };
     // Linux 6.18 and 6.19 count these drops at the socket only, not in /proc/net/snmp.

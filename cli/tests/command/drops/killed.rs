@@ -26,7 +26,7 @@ fn loaded_count(programs: &BTreeSet<u32>) -> usize {
 
 #[test]
 fn commands_ended_by_a_signal_leave_no_bpf_program_loaded() {
-    let Some(scene) = DropsTestLab::up("commands_ended_by_a_signal_leave_no_bpf_program_loaded", 1) else {
+    let Some(scene) = DropsTestLab::up(1) else {
         return;
     };
     for (arguments, ready, signals) in [

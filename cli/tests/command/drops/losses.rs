@@ -10,7 +10,7 @@ use crate::support::{shell, within};
 
 #[test]
 fn nftables_drops_are_counted_as_netfilter_rule() {
-    let Some(scene) = DropsTestLab::up("nftables_drops_are_counted_as_netfilter_rule", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     scene.shell(&format!(
         "nft add table inet t; nft 'add chain inet t c {{ type filter hook input priority 0; }}'; \
          nft add rule inet t c udp dport {PORT} numgen inc mod 10 0 counter drop"
@@ -28,7 +28,7 @@ fn nftables_drops_are_counted_as_netfilter_rule() {
 
 #[test]
 fn full_receive_buffers_are_counted_as_receive_buffer() {
-    let Some(scene) = DropsTestLab::up("full_receive_buffers_are_counted_as_receive_buffer", 1) else {
+    let Some(scene) = DropsTestLab::up(1) else {
         return;
     };
     const SENT: u64 = 200;
@@ -50,7 +50,7 @@ fn full_receive_buffers_are_counted_as_receive_buffer() {
 
 #[test]
 fn datagrams_waiting_in_a_receive_buffer_are_not_lost() {
-    let Some(scene) = DropsTestLab::up("datagrams_waiting_in_a_receive_buffer_are_not_lost", 1) else {
+    let Some(scene) = DropsTestLab::up(1) else {
         return;
     };
     let (server, client) = (scene.server(), scene.client());
@@ -69,7 +69,7 @@ fn datagrams_waiting_in_a_receive_buffer_are_not_lost() {
 
 #[test]
 fn datagrams_to_a_closed_port_are_counted_as_no_socket() {
-    let Some(scene) = DropsTestLab::up("datagrams_to_a_closed_port_are_counted_as_no_socket", 1) else {
+    let Some(scene) = DropsTestLab::up(1) else {
         return;
     };
     let client = scene.client();
@@ -89,7 +89,7 @@ fn datagrams_to_a_closed_port_are_counted_as_no_socket() {
 
 #[test]
 fn reverse_path_drops_are_counted_as_rp_filter() {
-    let Some(scene) = DropsTestLab::up("reverse_path_drops_are_counted_as_rp_filter", 2) else { return };
+    let Some(scene) = DropsTestLab::up(2) else { return };
     scene.shell("echo 1 > /proc/sys/net/ipv4/conf/eth0/rp_filter");
     shell(scene.sender(), "ip address add 198.18.1.77/32 dev eth0");
     let (_server, client) = (scene.server(), scene.socket(scene.sender(), "198.18.1.77:0"));
@@ -104,7 +104,7 @@ fn reverse_path_drops_are_counted_as_rp_filter() {
 
 #[test]
 fn wrong_udp_checksums_are_counted_as_bad_checksum() {
-    let Some(scene) = DropsTestLab::up("wrong_udp_checksums_are_counted_as_bad_checksum", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let (_echo, client) = (scene.echo(), scene.client());
     let before = scene.counter("Udp", "InCsumErrors");
     let checksum_errors = || scene.counter("Udp", "InCsumErrors") - before;
@@ -119,7 +119,7 @@ fn wrong_udp_checksums_are_counted_as_bad_checksum() {
 
 #[test]
 fn xdp_drops_are_counted_as_xdp_drop() {
-    let Some(scene) = DropsTestLab::up("xdp_drops_are_counted_as_xdp_drop", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let attach = || XdpService::sink().port(PORT).attach("eth0");
     let sink = scene.receiver().run(attach).expect("the host runs").expect("a sink");
     let (_server, client) = (scene.server(), scene.client());
@@ -133,8 +133,7 @@ fn xdp_drops_are_counted_as_xdp_drop() {
 
 #[test]
 fn datagrams_longer_than_the_read_buffer_are_counted_as_truncated() {
-    let Some(scene) = DropsTestLab::up("datagrams_longer_than_the_read_buffer_are_counted_as_truncated", 1)
-    else {
+    let Some(scene) = DropsTestLab::up(1) else {
         return;
     };
     let (server, client) = (scene.server(), scene.client());

@@ -6,7 +6,7 @@ use crate::sys::open_tun;
 
 #[test]
 fn qdisc_drops_are_counted_as_qdisc_drop() {
-    let Some(scene) = DropsTestLab::up("qdisc_drops_are_counted_as_qdisc_drop", 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     const SENT: u64 = 200;
     scene.shell("tc qdisc replace dev eth0 root tbf rate 1mbit burst 1600 limit 1600");
     let (_echo, client) = (scene.echo(), scene.client());
@@ -32,7 +32,7 @@ fn qdisc_drops_are_counted_as_qdisc_drop() {
 
 #[test]
 fn nftables_drops_of_replies_are_counted_as_netfilter_rule() {
-    let Some(scene) = DropsTestLab::up("nftables_drops_of_replies_are_counted_as_netfilter_rule", 1) else {
+    let Some(scene) = DropsTestLab::up(1) else {
         return;
     };
     scene.shell(&format!(
@@ -48,13 +48,12 @@ fn nftables_drops_of_replies_are_counted_as_netfilter_rule() {
 
 #[test]
 fn full_tun_queues_are_counted_as_tap_full() {
-    const TEST: &str = "full_tun_queues_are_counted_as_tap_full";
     const SENT: u64 = 30;
     const ROOM: u64 = 10;
-    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let tun = match scene.receiver().run(open_tun).expect("the host runs") {
         Ok(tun) => tun,
-        Err(error) => return skip(TEST, format!("/dev/net/tun: {error}")),
+        Err(error) => return skip(format!("/dev/net/tun: {error}")),
     };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv6/conf/tun0/disable_ipv6; ip link set tun0 txqueuelen {ROOM} up; ip address add 198.18.7.1/24 dev tun0; tc qdisc replace dev tun0 root noqueue"

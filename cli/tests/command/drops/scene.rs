@@ -12,7 +12,7 @@ use linerate_testkit::reflector::RunningReflector;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{is_root, program, shell, start_echo, start_lab};
+use crate::support::{TestDirectory, count, is_root, program, shell, start_echo, start_lab};
 
 /// The receiver's address on its first link.
 pub(super) const ADDRESS: &str = "198.18.0.1";
@@ -31,7 +31,7 @@ static TRACES: Mutex<()> = Mutex::new(());
 /// A receiver and its senders.
 pub(super) struct DropsTestLab {
     lab: Lab,
-    directory: tempfile::TempDir,
+    directory: TestDirectory,
     _guard: MutexGuard<'static, ()>,
 }
 
@@ -52,13 +52,13 @@ pub(super) struct DropsProcess {
 
 impl DropsTestLab {
     /// Prints a SKIP line and returns `None` without root or if no lab can be created.
-    pub(super) fn up(test: &str, senders: usize) -> Option<Self> {
-        if !is_root(test) {
+    pub(super) fn up(senders: usize) -> Option<Self> {
+        if !is_root() {
             return None;
         }
         let guard = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
-        let lab = start_lab(test, Lab::builder().senders(senders))?;
-        Some(Self { lab, directory: tempfile::tempdir().expect("a directory"), _guard: guard })
+        let lab = start_lab(Lab::builder().senders(senders))?;
+        Some(Self { lab, directory: TestDirectory::new(), _guard: guard })
     }
 
     pub(super) fn receiver(&self) -> &LabHost {
@@ -75,7 +75,7 @@ impl DropsTestLab {
 
     /// The path of a file in the test's directory.
     pub(super) fn path(&self, name: &str) -> String {
-        self.directory.path().join(name).to_str().expect("a name").to_owned()
+        self.directory.file(name)
     }
 
     /// Runs a shell script on the receiver. Returns standard output.
@@ -246,8 +246,4 @@ fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
 
 fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_else(|| panic!("no text '{key}' in {value:#}")).to_owned()
-}
-
-fn count(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {value:#}"))
 }

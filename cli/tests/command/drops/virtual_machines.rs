@@ -52,12 +52,11 @@ fn assert_balanced(output: &DropsOutput) {
 
 #[test]
 fn drops_names_full_taps_and_shaped_container_veths_on_a_bridge() {
-    const TEST: &str = "drops_names_full_taps_and_shaped_container_veths_on_a_bridge";
-    let Some(scene) = DropsTestLab::up(TEST, 2) else { return };
+    let Some(scene) = DropsTestLab::up(2) else { return };
     silence(&scene);
     let tap = match scene.receiver().run(open_tap).expect("the host runs") {
         Ok(tap) => tap,
-        Err(error) => return skip(TEST, format!("/dev/net/tun: {error}")),
+        Err(error) => return skip(format!("/dev/net/tun: {error}")),
     };
     scene.shell(&format!(
         "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/tap0/disable_ipv6; \
@@ -114,15 +113,14 @@ fn drops_names_full_taps_and_shaped_container_veths_on_a_bridge() {
 
 #[test]
 fn full_macvtap_queues_are_counted_as_tap_full() {
-    const TEST: &str = "full_macvtap_queues_are_counted_as_tap_full";
-    let Some(scene) = DropsTestLab::up(TEST, 2) else { return };
+    let Some(scene) = DropsTestLab::up(2) else { return };
     silence(&scene);
     let command = format!(
         "ip link add link eth0 name mvt0 address {MACHINE} txqueuelen {ROOM} type macvtap mode bridge"
     );
     let output = scene.shell(&format!("if {command} 2>/dev/null; then echo added; fi"));
     if output != "added" {
-        return skip(TEST, "this kernel has no macvtap");
+        return skip("this kernel has no macvtap");
     }
     let device = scene.path("tap");
     scene.shell(&format!(

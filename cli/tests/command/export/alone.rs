@@ -2,15 +2,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use super::metrics_address;
-use crate::support::{await_line, linerate, program};
+use crate::support::{TestChild, TestDirectory, await_line, linerate, program, signal};
 
 /// A running `linerate export`.
 struct ExportProcess {
-    child: Child,
+    child: TestChild,
     address: SocketAddr,
     messages: Vec<String>,
 }
@@ -21,7 +23,7 @@ impl ExportProcess {
         command.args(["export", "--listen", "127.0.0.1:0"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the command starts");
         let (address, messages) = await_line(&mut child.stderr, metrics_address);
-        Self { child, address, messages }
+        Self { child: TestChild(child), address, messages }
     }
 
     fn get(&self, path: &str, header: &str) -> String {
@@ -35,17 +37,8 @@ impl ExportProcess {
 
     /// Sends SIGTERM and returns the exit status.
     fn end(mut self) -> Option<i32> {
-        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        assert!(status.expect("kill starts").success());
+        signal(self.child.id(), Signal::TERM);
         self.child.wait().expect("it ends").code()
-    }
-}
-
-impl Drop for ExportProcess {
-    fn drop(&mut self) {
-        // The process has already ended, unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -71,16 +64,9 @@ fn export_serves_both_formats_and_ends_on_sigterm() {
 
 #[test]
 fn textfile_is_written_completely_and_without_leftovers() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("linerate.prom");
-    let export = ExportProcess::start(&[
-        "--interface",
-        "lo",
-        "--textfile",
-        file.to_str().expect("a name"),
-        "--every",
-        "1",
-    ]);
+    let directory = TestDirectory::new();
+    let file = directory.file("linerate.prom");
+    let export = ExportProcess::start(&["--interface", "lo", "--textfile", &file, "--every", "1"]);
     // The file is written before the first HTTP response.
     assert!(export.get("/-/healthy", "").starts_with("HTTP/1.1 200 "));
     let text = std::fs::read_to_string(&file).expect("written");
@@ -98,10 +84,9 @@ fn once_writes_metrics_to_standard_output_or_the_textfile() {
     let output = linerate(&["export", "--once", "--interface", "lo"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert!(output.stdout.ends_with(b"# EOF\n"));
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("linerate.prom");
-    let output =
-        linerate(&["export", "--once", "--interface", "lo", "--textfile", file.to_str().expect("a name")]);
+    let directory = TestDirectory::new();
+    let file = directory.file("linerate.prom");
+    let output = linerate(&["export", "--once", "--interface", "lo", "--textfile", &file]);
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(std::fs::read_to_string(&file).expect("written").contains("linerate_build_info{version="));
 }

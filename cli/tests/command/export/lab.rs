@@ -47,8 +47,8 @@ impl LabExportProcess {
 }
 
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.
-fn lab(test: &str) -> Option<Lab> {
-    if is_root(test) { start_lab(test, Lab::builder().queues(2)) } else { None }
+fn lab() -> Option<Lab> {
+    if is_root() { start_lab(Lab::builder().queues(2)) } else { None }
 }
 
 /// The series of a metric, as labels and values.
@@ -83,7 +83,7 @@ fn drops_and_cost_metrics_match_a_known_loss() {
     const LOST: &str = "linerate_drops_lost_packets_total{direction=\"request\",reason=\"netfilter_drop\"}";
     const READ: &str = "linerate_drops_passed_packets_total{point=\"read\",direction=\"request\"}";
     const RECEIVED: &str = "linerate_drops_passed_packets_total{point=\"received\",direction=\"request\"}";
-    let Some(lab) = lab("export::drops_and_cost_metrics_match_a_known_loss") else { return };
+    let Some(lab) = lab() else { return };
     let _machine = support::machine();
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     shell(
@@ -153,7 +153,7 @@ fn drops_and_cost_metrics_match_a_known_loss() {
 
 #[test]
 fn remote_scrapes_require_allow_remote() {
-    let Some(lab) = lab("export::remote_scrapes_require_allow_remote") else { return };
+    let Some(lab) = lab() else { return };
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     let refusal = run_on(receiver, program(), &["export", "--listen", "198.18.0.1:0"]);
     assert_refused(&refusal, "--listen 198.18.0.1:0: other hosts could reach that; give --allow-remote");
@@ -167,7 +167,7 @@ fn remote_scrapes_require_allow_remote() {
 fn counters_continue_when_an_interface_is_recreated() {
     const SENT: &str = "linerate_link_transmit_packets_total{interface=\"far0\"}";
     const AT_ONCE: u32 = 50;
-    let Some(lab) = lab("export::counters_continue_when_an_interface_is_recreated") else { return };
+    let Some(lab) = lab() else { return };
     let receiver = lab.receiver();
     let add_interface = || {
         shell(

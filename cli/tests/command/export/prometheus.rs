@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::within;
 use linerate_lab::{LabChild, LabHost};
 use serde_json::Value;
-
-use crate::support::within;
 
 /// Ports on the receiver. No other process uses its network namespace.
 pub(super) const PROMETHEUS: u16 = 9090;

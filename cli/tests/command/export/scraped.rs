@@ -15,7 +15,6 @@ use crate::support::{
     self, await_line, document_of, is_installed, is_root, program, run_on, start_lab, start_on, within,
 };
 
-const TEST: &str = "export::prometheus_shows_the_requests_of_a_load_and_alerts_on_a_flood";
 const SERVER: &str = "198.18.0.1:4099";
 
 /// Minimum time per transaction of the slow server.
@@ -29,11 +28,11 @@ const LIVELOCK_ALERTS: [&str; 2] = ["LinerateLivelock", "LinerateReceiveBufferDr
 
 #[test]
 fn prometheus_shows_the_requests_of_a_load_and_alerts_on_a_flood() {
-    if !is_root(TEST) || !is_installed(TEST, "prometheus") {
+    if !is_root() || !is_installed("prometheus") {
         return;
     }
     let _machine = support::machine();
-    let Some(lab) = start_lab(TEST, Lab::builder().queues(2)) else { return };
+    let Some(lab) = start_lab(Lab::builder().queues(2)) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     let is_slow = serve(receiver);

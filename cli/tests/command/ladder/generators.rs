@@ -3,10 +3,10 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::sshd;
-use crate::support::program;
+use crate::support::{TestChild, program};
 use crate::tune::scene::{TuneTestLab, text};
 
 const SENDER: &str = "198.18.0.100";
@@ -14,7 +14,7 @@ const PORTS: [u16; 2] = [2201, 2202];
 
 /// Load generators: one host that is reached over two ports.
 pub(crate) struct SshTestGenerators {
-    sshds: Vec<Child>,
+    _sshds: [TestChild; 2],
     /// The path of linerate on the generators. No other process has this path.
     program: PathBuf,
     ssh: String,
@@ -22,8 +22,8 @@ pub(crate) struct SshTestGenerators {
 
 impl SshTestGenerators {
     /// Starts two sshds. Prints a SKIP line and returns `None` if a program is missing.
-    pub(crate) fn up(test: &str, scene: &TuneTestLab) -> Option<Self> {
-        if !sshd::is_usable(test) {
+    pub(crate) fn up(scene: &TuneTestLab) -> Option<Self> {
+        if !sshd::is_usable() {
             return None;
         }
         sshd::make_keys(&scene.path(""));
@@ -35,8 +35,8 @@ impl SshTestGenerators {
             text(&key)
         );
         fs::write(&config, lines).expect("written");
-        let sshds = PORTS.map(|port| start_sshd(scene, port)).into();
-        Some(Self { sshds, program: remote_program, ssh: format!("ssh -F {}", text(&config)) })
+        let sshds = PORTS.map(|port| start_sshd(scene, port));
+        Some(Self { _sshds: sshds, program: remote_program, ssh: format!("ssh -F {}", text(&config)) })
     }
 
     /// Arguments for the generator hosts and the ssh command.
@@ -70,21 +70,12 @@ impl SshTestGenerators {
     }
 }
 
-impl Drop for SshTestGenerators {
-    fn drop(&mut self) {
-        for sshd in &mut self.sshds {
-            let _ = sshd.kill();
-            let _ = sshd.wait();
-        }
-    }
-}
-
 /// Starts an sshd and waits until it listens.
-fn start_sshd(scene: &TuneTestLab, port: u16) -> Child {
+fn start_sshd(scene: &TuneTestLab, port: u16) -> TestChild {
     let address = SocketAddr::new(SENDER.parse().expect("an address"), port);
     let mut command = scene.on("sender0", "unshare");
     command.args(sshd::sshd_arguments(&scene.path(""), address)).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
     sshd::await_listening(&mut child.stderr);
-    child
+    TestChild(child)
 }

@@ -31,13 +31,13 @@ pub(crate) struct RemoteTestLab {
 
 impl RemoteTestLab {
     /// Starts everything. Prints a SKIP line and returns `None` if a requirement is missing.
-    pub(crate) fn up(test: &str) -> Option<Self> {
-        if !is_root(test) || !sshd::is_usable(test) {
+    pub(crate) fn up() -> Option<Self> {
+        if !is_root() || !sshd::is_usable() {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
         let registry = LabRegistry::at(directory.path().join("labs")).expect("a registry");
-        let lab = start_lab(test, Lab::builder().registry(&registry).senders(2).queues(2))?;
+        let lab = start_lab(Lab::builder().registry(&registry).senders(2).queues(2))?;
         // The service's address is on the first sender's link, so the second sender requires a
         // route.
         shell(&lab.senders()[1], "ip route add 198.18.0.1/32 via 198.18.1.1");

@@ -1,26 +1,34 @@
 //! `linerate boost replace` under load, and `boost attach`.
 
 use rustix::process::Signal;
+use serde_json::Value;
 
-use super::scene::{PORT, PORT_NUMBER, ReplicaTestHost, unified_hierarchy};
-use crate::boost_servers::scene::{count, print_figure, signal, within};
+use super::scene::{PORT, PORT_NUMBER, ReplicaRun, ReplicaTestHost, unified_hierarchy};
+use crate::boost_servers::scene::print_figure;
 use crate::boost_servers::traces::traces;
-use crate::support::{machine, skip};
+use crate::support::{count, machine, signal, skip, within};
 
 const REPLACEMENTS: usize = 3;
 
 #[test]
-fn replacing_replicas_loses_no_request() {
-    let test = "replacing_replicas_loses_no_request";
+fn replacing_replicas_loses_no_request_and_only_new_copies_are_restarted() {
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let options = ["--replicas", "2", "--drain", "0.1"];
-    let mut old = host.run(&["--replicas", "2", "--port", PORT], &[]);
-    old.until("2 replicas on CPU");
+    let Some(host) = ReplicaTestHost::up() else { return };
+    let mut run = host.run(&["--replicas", "2", "--port", PORT], &[]);
+    run.until("2 replicas on CPU");
+    run = replace_under_load(&host, run);
+    assert_interrupted_replace_lets_the_supervisor_restart_its_copies(&host, &mut run);
+    run = assert_only_new_copies_are_restarted_while_old_ones_drain(&host, run);
+    run.end(Signal::TERM, 0);
+    host.assert_all_removed();
+}
+
+/// Replaces the copies several times. Returns the last run.
+fn replace_under_load(host: &ReplicaTestHost, mut old: ReplicaRun) -> ReplicaRun {
     let load = host.start_load(PORT_NUMBER, 4_000.0, &[]);
     for _ in 0..REPLACEMENTS {
         let before = host.copies();
-        let mut new = host.replace(&options, &[]);
+        let mut new = host.replace(&["--replicas", "2", "--drain", "0.1"], &[]);
         new.until(&format!("Port {PORT} is taken over"));
         old.wait(0);
         assert!(host.copies().len() == 2 && host.copies().iter().all(|pid| !before.contains(pid)));
@@ -31,50 +39,65 @@ fn replacing_replicas_loses_no_request() {
     let output = host.refusal_of("replace", &["--port", PORT], &["--background"]);
     assert!(output.contains("went to the background"), "{output}");
     assert_eq!(host.copies(), before);
-    let outcome = load.end();
-    print_figure(&format!(
-        "replicas: {REPLACEMENTS} replacements, {} of {} lost",
-        count(&outcome, "lost"),
-        count(&outcome, "sent")
-    ));
-    assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
-    old.end(Signal::TERM, 0);
-    host.assert_all_removed();
+    assert_lost_nothing(&format!("{REPLACEMENTS} replacements"), &load.end());
+    old
+}
+
+fn assert_lost_nothing(what: &str, outcome: &Value) {
+    let [lost, sent] = ["lost", "sent"].map(|key| count(outcome, key));
+    print_figure(&format!("replicas: {what}, {lost} of {sent} lost"));
+    assert_eq!(lost, 0, "{outcome}");
+}
+
+fn assert_interrupted_replace_lets_the_supervisor_restart_its_copies(
+    host: &ReplicaTestHost,
+    old: &mut ReplicaRun,
+) {
+    let before = host.copies();
+    let mut new = host.replace(&["--replicas", "1", "--drain", "60"], &[]);
+    new.until("1 replica on CPU");
+    signal(before[0], Signal::KILL);
+    old.until("Another linerate boost replace has taken the port over");
+    new.end(Signal::INT, 0);
+    old.until("copies that end are started again");
+    old.until("Copy 0 serves again");
+    assert!(host.copies().len() == 2 && host.copies().contains(&before[1]), "{before:?}");
+    let status = host.document(&["status"]);
+    assert_eq!(status["replicas"][0]["is_replaced"], false, "{status}");
+}
+
+/// Returns the run of the new copies.
+fn assert_only_new_copies_are_restarted_while_old_ones_drain(
+    host: &ReplicaTestHost,
+    mut old: ReplicaRun,
+) -> ReplicaRun {
+    let before = host.copies();
+    let mut new = host.replace(&["--replicas", "2", "--drain", "2"], &[]);
+    new.until("2 replicas on CPU");
+    let after: Vec<u32> = host.copies().into_iter().filter(|pid| !before.contains(pid)).collect();
+    signal(before[0], Signal::KILL);
+    old.until("Another linerate boost replace has taken the port over");
+    signal(after[1], Signal::KILL);
+    // The new copies are supervised while the old server drains.
+    new.until("Copy 1 serves again");
+    let (out, _) = host.expect(0, &["status"]);
+    assert!(out.contains("Other copies have taken the port over"), "{out}");
+    new.until(&format!("Port {PORT} is taken over"));
+    old.wait(0);
+    let remaining = host.copies();
+    assert!(
+        remaining.len() == 2 && remaining[0] == after[0] && remaining[1] != after[1],
+        "{before:?} {after:?} {remaining:?}"
+    );
+    let status = host.document(&["status"]);
+    assert_eq!(status["replicas"][0]["copies"][1]["restarts"], 1, "{status}");
+    new
 }
 
 #[test]
-fn replacing_a_server_started_without_boost_run_loses_no_request() {
-    let test = "replacing_a_server_started_without_boost_run_loses_no_request";
+fn replace_takes_over_a_server_without_boost_run_unless_it_is_interrupted() {
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let mut server = host.server(&["--tcp"]).spawn().expect("it starts");
-    within(10, "the server is there", || !host.copies().is_empty());
-    let load = host.start_load(PORT_NUMBER, 4_000.0, &[]);
-    // Copies that do not answer leave the server as it is.
-    let options = ["--port", PORT, "--probe", "echo"];
-    let output = host.refusal_of("replace", &options, &["--silent"]);
-    assert!(output.contains("does not answer on udp 0.0.0.0:5300: no valid reply"), "{output}");
-    assert!(output.contains("After 5 s every copy has the port, but not every copy waits"), "{output}");
-    assert_eq!(host.copies(), [server.id()]);
-    let mut new = host.replace(&["--replicas", "2", "--drain", "0.1", "--probe", "echo"], &["--tcp"]);
-    new.until(&format!("and process {} has ended", server.id()));
-    server.wait().expect("a child");
-    let outcome = load.end();
-    print_figure(&format!(
-        "replicas: one socket replaced, {} of {} lost",
-        count(&outcome, "lost"),
-        count(&outcome, "sent")
-    ));
-    assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
-    new.end(Signal::TERM, 0);
-    host.assert_all_removed();
-}
-
-#[test]
-fn replace_that_is_interrupted_leaves_the_old_server_as_it_was() {
-    let test = "replace_that_is_interrupted_leaves_the_old_server_as_it_was";
-    let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let Some(host) = ReplicaTestHost::up() else { return };
     let mut server = host.server(&["--tcp"]).spawn().expect("it starts");
     within(10, "the server is there", || host.copies() == [server.id()]);
     let settings = || traces(&host, server.id(), PORT_NUMBER);
@@ -96,65 +119,41 @@ fn replace_that_is_interrupted_leaves_the_old_server_as_it_was() {
         let is_reported = output.contains(&format!("Process {} of the old server still runs", server.id()));
         assert_eq!(is_reported, options[0] == "--drain", "{output}");
     }
-    server.kill().and_then(|()| server.wait()).expect("a child");
-    host.assert_all_removed();
-}
 
-#[test]
-fn interrupted_replace_lets_the_supervisor_restart_its_copies() {
-    let test = "interrupted_replace_lets_the_supervisor_restart_its_copies";
-    let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let mut old = host.run(&["--replicas", "2", "--port", PORT], &[]);
-    old.until("2 replicas on CPU");
-    let before = host.copies();
-    let mut new = host.replace(&["--replicas", "1", "--drain", "60"], &[]);
-    new.until("1 replica on CPU");
-    signal(before[0], Signal::KILL);
-    old.until("Another linerate boost replace has taken the port over");
-    new.end(Signal::INT, 0);
-    old.until("copies that end are started again");
-    old.until("Copy 0 serves again");
-    assert!(host.copies().len() == 2 && host.copies().contains(&before[1]), "{before:?}");
-    let status = host.document(&["status"]);
-    assert_eq!(status["replicas"][0]["is_replaced"], false, "{status}");
-    old.end(Signal::TERM, 0);
-    host.assert_all_removed();
-}
-
-#[test]
-fn replace_refuses_a_port_without_udp_socket() {
-    let test = "replace_refuses_a_port_without_udp_socket";
-    let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let mut server = host.server(&["--control", "5301"]).spawn().expect("it starts");
-    within(10, "the server is there", || host.copies() == [server.id()]);
-    let output = host.refusal_of("replace", &["--port", "5301"], &["--at", "5301"]);
-    assert!(output.contains("has no UDP socket"), "{output}");
-    assert!(server.try_wait().is_ok_and(|ended| ended.is_none()));
-    server.kill().and_then(|()| server.wait()).expect("a child");
-    host.assert_all_removed();
-}
-
-#[test]
-fn replace_requires_the_addresses_of_the_old_server() {
-    let test = "replace_requires_the_addresses_of_the_old_server";
-    let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let mut server = host.server(&[]).spawn().expect("it starts");
-    within(10, "the server is there", || host.copies() == [server.id()]);
-    let output = host.refusal_of("replace", &["--port", PORT], &["--address", "127.0.0.1"]);
-    assert!(output.contains("gets datagrams of udp 0.0.0.0:5300 of the old server at once"), "{output}");
+    let load = host.start_load(PORT_NUMBER, 4_000.0, &[]);
+    // Copies that do not answer leave the server as it is.
+    let output = host.refusal_of("replace", &["--port", PORT, "--probe", "echo"], &["--silent"]);
+    assert!(output.contains("does not answer on udp 0.0.0.0:5300: no valid reply"), "{output}");
+    assert!(output.contains("After 5 s every copy has the port, but not every copy waits"), "{output}");
     assert_eq!(host.copies(), [server.id()]);
-    server.kill().and_then(|()| server.wait()).expect("a child");
+    let mut new = host.replace(&["--replicas", "2", "--drain", "0.1", "--probe", "echo"], &["--tcp"]);
+    new.until(&format!("and process {} has ended", server.id()));
+    server.wait().expect("a child");
+    assert_lost_nothing("one socket replaced", &load.end());
+    new.end(Signal::TERM, 0);
     host.assert_all_removed();
 }
 
 #[test]
-fn replace_takes_the_port_of_the_named_server_only() {
-    let test = "replace_takes_the_port_of_the_named_server_only";
+fn replace_takes_only_the_port_of_the_named_server_with_all_its_addresses() {
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let Some(host) = ReplicaTestHost::up() else { return };
+    for (server, port, words, expected) in [
+        (&["--control", "5301"][..], "5301", ["--at", "5301"], "has no UDP socket"),
+        (
+            &[],
+            PORT,
+            ["--address", "127.0.0.1"],
+            "gets datagrams of udp 0.0.0.0:5300 of the old server at once",
+        ),
+    ] {
+        let mut server = host.server(server).spawn().expect("it starts");
+        within(10, "the server is there", || host.copies() == [server.id()]);
+        let output = host.refusal_of("replace", &["--port", port], &words);
+        assert!(output.contains(expected), "{output}");
+        assert_eq!(host.copies(), [server.id()]);
+        server.kill().and_then(|()| server.wait()).expect("a child");
+    }
     let start = |address| host.server(&["--address", address]).spawn().expect("it starts");
     let (mut old, mut other) = (start("127.0.0.1"), start("127.0.0.2"));
     within(10, "both servers are there", || host.copies().len() == 2);
@@ -171,42 +170,10 @@ fn replace_takes_the_port_of_the_named_server_only() {
 }
 
 #[test]
-fn only_new_replicas_are_restarted_while_old_ones_drain() {
-    let test = "only_new_replicas_are_restarted_while_old_ones_drain";
-    let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let mut old = host.run(&["--replicas", "2", "--port", PORT], &[]);
-    old.until("2 replicas on CPU");
-    let before = host.copies();
-    let mut new = host.replace(&["--replicas", "2", "--drain", "2"], &[]);
-    new.until("2 replicas on CPU");
-    let after: Vec<u32> = host.copies().into_iter().filter(|pid| !before.contains(pid)).collect();
-    signal(before[0], Signal::KILL);
-    old.until("Another linerate boost replace has taken the port over");
-    signal(after[1], Signal::KILL);
-    // The new copies are supervised while the old server drains.
-    new.until("Copy 1 serves again");
-    let (out, _) = host.expect(0, &["status"]);
-    assert!(out.contains("Other copies have taken the port over"), "{out}");
-    new.until(&format!("Port {PORT} is taken over"));
-    old.wait(0);
-    let remaining = host.copies();
-    assert!(
-        remaining.len() == 2 && remaining[0] == after[0] && remaining[1] != after[1],
-        "{before:?} {after:?} {remaining:?}"
-    );
-    let status = host.document(&["status"]);
-    assert_eq!(status["replicas"][0]["copies"][1]["restarts"], 1, "{status}");
-    new.end(Signal::TERM, 0);
-    host.assert_all_removed();
-}
-
-#[test]
 fn processes_of_an_attached_cgroup_share_a_port() {
-    let test = "processes_of_an_attached_cgroup_share_a_port";
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
-    let Some(hierarchy) = unified_hierarchy() else { return skip(test, "no cgroup2 is mounted") };
+    let Some(host) = ReplicaTestHost::up() else { return };
+    let Some(hierarchy) = unified_hierarchy() else { return skip("no cgroup2 is mounted") };
     let group = hierarchy.join(format!("linerate-test-{}", std::process::id()));
     std::fs::create_dir(&group).expect("made");
     // The lab mounts its own /sys, so this path leads through the test's root.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::boost_servers::scene::{BoostServersTestHost, signal, within};
+use crate::boost_servers::scene::BoostServersTestHost;
 use crate::boost_servers::traces::allowed_cpus;
-use crate::support::program;
+use crate::support::{program, signal, text_of, within};
 
 pub(super) const PORT: &str = "5300";
 pub(super) const PORT_NUMBER: u16 = 5300;
@@ -32,9 +32,9 @@ pub(super) struct ReplicaRun {
 
 impl ReplicaTestHost {
     /// Prints a SKIP line and returns `None` without a lab, two CPUs, gcc or ss.
-    pub(super) fn up(test: &str) -> Option<Self> {
-        let host = BoostServersTestHost::up(test, &["gcc", "ss"])?;
-        host.compile_server(test)?;
+    pub(super) fn up() -> Option<Self> {
+        let host = BoostServersTestHost::up(&["gcc", "ss"])?;
+        host.compile_server()?;
         host.spread();
         std::fs::create_dir_all(host.scene.state()).expect("made");
         Some(Self { host })
@@ -96,7 +96,7 @@ impl ReplicaTestHost {
     /// Runs a bash script on the other host. Returns standard output.
     pub(super) fn on_sender(&self, script: &str) -> String {
         let output = self.scene.on("sender0", "bash").args(["-c", script]).output().expect("bash");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&output)
     }
 
     /// The output of a `boost run` that has to fail.
@@ -136,7 +136,7 @@ impl ReplicaTestHost {
         let listing =
             Command::new("find").arg(unified).args(["-name", "linerate-boost-*"]).output().expect("find");
         // Control groups of other tests belong to running processes.
-        let groups = String::from_utf8_lossy(&listing.stdout).into_owned();
+        let groups = text_of(&listing);
         let is_dead = |line: &&str| {
             let pid = line.rsplit('/').next().and_then(|name| name.split('-').nth(2)).unwrap_or_default();
             !std::path::Path::new("/proc").join(pid).exists()

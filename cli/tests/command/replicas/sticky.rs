@@ -33,9 +33,8 @@ fn connections(host: &ReplicaTestHost, steer: &str) -> Vec<String> {
 
 #[test]
 fn quic_connections_stay_with_their_replica_when_the_port_changes() {
-    let test = "quic_connections_stay_with_their_replica_when_the_port_changes";
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let Some(host) = ReplicaTestHost::up() else { return };
     let by_id = connections(&host, "quic-cid");
     assert_eq!(by_id.len(), 32, "{by_id:?}");
     assert!(by_id.iter().all(|copies| copies == "000" || copies == "111"), "{by_id:?}");

@@ -20,7 +20,7 @@ ls $units
 #[test]
 fn boost_unit_writes_a_drop_in_and_undo_removes_it() {
     let state = tempfile::tempdir().expect("a directory");
-    if !is_root("boost_unit_writes_a_drop_in_and_undo_removes_it") {
+    if !is_root() {
         return;
     }
     let mut command = Command::new("unshare");

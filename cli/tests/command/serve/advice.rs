@@ -16,16 +16,15 @@ fn server_errors(host: &LabHost, address: &str, policy: &str) -> String {
 
 #[test]
 fn overload_policies_warn_about_softirqs_on_worker_cpus() {
-    let test = "overload_policies_warn_about_softirqs_on_worker_cpus";
-    let Some(lab) = start_lab(test, Lab::builder().queues(1)) else { return };
+    let Some(lab) = start_lab(Lab::builder().queues(1)) else { return };
     let end = &lab.links()[0].receiver;
     let sysfs = match lab.receiver().sys_path() {
         Ok(path) => path.join("class/net").join(&end.interface),
-        Err(error) => return support::skip(test, error),
+        Err(error) => return support::skip(error),
     };
     let set = |file: &str, value: &str| std::fs::write(sysfs.join(file), value);
     if let Err(error) = set("queues/rx-0/rps_cpus", "1") {
-        return support::skip(test, format!("RPS: {error}"));
+        return support::skip(format!("RPS: {error}"));
     }
     let address = format!("{}:0", end.ipv4[0]);
     let start_server = |policy: &str| {
@@ -45,7 +44,7 @@ fn overload_policies_warn_about_softirqs_on_worker_cpus() {
     match other_threads.as_slice() {
         [] => assert_waiting_napi_threads_are_named(lab.receiver(), &address),
         // The threads belong to another interface called eth0. The server cannot distinguish them.
-        _ => support::skip(test, "threads of another interface called eth0 run here"),
+        _ => support::skip("threads of another interface called eth0 run here"),
     }
     set("threaded", "0").expect("none");
     set("queues/rx-0/rps_cpus", "0").expect("no RPS");

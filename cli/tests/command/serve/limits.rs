@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::net::UdpSocket;
-use std::process::{ChildStderr, Command};
+use std::process::ChildStderr;
 use std::time::{Duration, Instant};
 
 use linerate_lab::Lab;
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::ServeProcess;
-use crate::support::{self, await_line, errors_of, program, run_on, start_lab, start_on};
+use crate::support::{self, assert_refused, await_line, errors_of, program, run_on, start_lab, start_on};
 
 const ZONE: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n";
 /// A query for the address of `ns.example.test`.
@@ -52,17 +52,25 @@ fn until(lines: &mut Lines<BufReader<ChildStderr>>, part: &str) -> String {
     text
 }
 
-fn lab(test: &str) -> Option<Lab> {
-    start_lab(test, Lab::builder().queues(1))
+/// A directory with a zone file, which all users may read, and the value for `--zone`.
+fn zone() -> (tempfile::TempDir, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).expect("the owner's right");
+    let file = directory.path().join("zone");
+    std::fs::write(&file, ZONE).expect("written");
+    let zone = format!("example.test={}", file.display());
+    (directory, zone)
+}
+
+fn lab() -> Option<Lab> {
+    start_lab(Lab::builder().queues(1))
 }
 
 #[test]
 fn dns_reports_requests_above_the_rate_limit() {
-    let Some(lab) = lab("dns_reports_requests_above_the_rate_limit") else { return };
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("zone");
-    std::fs::write(&file, ZONE).expect("written");
-    let zone = format!("example.test={}", file.display());
+    let Some(lab) = lab() else { return };
+    let (_directory, zone) = zone();
     const QUERIES: u64 = 1_000;
     let arguments = ["dns", "--zone", &zone, "--no-tcp", "--rate-limit", "10", "--surplus", "0"];
     let (document, errors) = run_server(&lab, &arguments, |socket| {
@@ -85,7 +93,7 @@ fn dns_reports_requests_above_the_rate_limit() {
 
 #[test]
 fn echo_answers_other_datagrams_only_with_any() {
-    let Some(lab) = lab("echo_answers_other_datagrams_only_with_any") else { return };
+    let Some(lab) = lab() else { return };
     let send_datagrams = |socket: UdpSocket| {
         socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
         socket.send(b"hello").expect("sent");
@@ -111,7 +119,7 @@ fn echo_answers_other_datagrams_only_with_any() {
 
 #[test]
 fn load_recognizes_echo_replies_with_both_backends() {
-    let Some(lab) = lab("load_recognizes_echo_replies_with_both_backends") else { return };
+    let Some(lab) = lab() else { return };
     let link = &lab.links()[0];
     let address = format!("{}:5300", link.receiver.ipv4[0]);
     let mut server = start_on(lab.receiver(), program(), &["serve", "echo", "--bind", &address]);
@@ -121,7 +129,7 @@ fn load_recognizes_echo_replies_with_both_backends() {
         let output = run_on(&lab.senders()[0], program(), &[&load[..], &["--json", "-"]].concat());
         let Ok(document) = serde_json::from_slice::<Value>(&output.stdout) else {
             assert!(backend == "xdp", "{}", errors_of(&output));
-            support::skip("load_recognizes_echo_replies_with_both_backends", errors_of(&output));
+            support::skip(errors_of(&output));
             continue;
         };
         let document = &document["result"];
@@ -134,50 +142,33 @@ fn load_recognizes_echo_replies_with_both_backends() {
 
 #[test]
 fn low_port_without_privilege_names_cap_net_bind_service() {
-    let test = "low_port_without_privilege_names_cap_net_bind_service";
-    use std::os::unix::process::CommandExt as _;
-    if !rustix::process::geteuid().is_root() {
-        return support::skip(test, "requires root to become another user");
+    if !support::is_root() {
+        return;
     }
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("zone");
-    std::fs::write(&file, ZONE).expect("written");
-    let zone = format!("example.test={}", file.display());
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), open).expect("the owner's right");
+    let (_directory, zone) = zone();
     let commands: [&[&str]; 5] = [
-        &["serve", "echo", "--bind", "127.0.0.1:53"],
-        &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone],
-        &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone, "--no-tcp"],
-        &["serve", "ntp", "--bind", "127.0.0.1:123"],
+        &["serve", "echo", "--bind", "127.0.0.1:53", "--duration", "0.1"],
+        &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone, "--duration", "0.1"],
+        &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone, "--no-tcp", "--duration", "0.1"],
+        &["serve", "ntp", "--bind", "127.0.0.1:123", "--duration", "0.1"],
         &["export", "--listen", "127.0.0.1:80"],
     ];
     for arguments in commands {
-        let mut command = Command::new(program());
-        command.args(arguments).uid(65_534).gid(65_534);
-        if arguments[0] == "serve" {
-            command.args(["--duration", "0.1"]);
-        }
-        let output = command.output().expect("the command starts");
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let output = support::run_as_nobody(arguments);
         if output.status.success() {
-            return support::skip(test, "low ports are allowed here");
+            return support::skip("low ports are allowed here");
         }
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-        assert!(
-            errors.contains("127.0.0.1:") && errors.contains("CAP_NET_BIND_SERVICE"),
-            "{arguments:?}: {errors}"
-        );
+        assert_refused(&output, "127.0.0.1:");
+        assert_refused(&output, "CAP_NET_BIND_SERVICE");
     }
 }
 
 #[test]
 fn sighup_reloads_zones_and_reports_invalid_ones() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("zone");
-    let write = |more: &str| std::fs::write(&file, format!("{ZONE}{more}")).expect("written");
-    write("");
-    let zone = format!("example.test={}", file.display());
+    let (directory, zone) = zone();
+    let write = |more: &str| {
+        std::fs::write(directory.path().join("zone"), format!("{ZONE}{more}")).expect("written");
+    };
     let mut server = ServeProcess::start("dns", &["--zone", &zone, "--no-tcp"]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Output};
 
-use super::ServeProcess;
-use crate::support::{self, document_of, is_installed};
+use super::{ServeProcess, assert_load_finds_no_corrupt_replies};
+use crate::support::{self, is_installed};
 
 /// Runs chronyd against `server`, without setting the clock.
 fn chronyd(server: &ServeProcess, seconds: &str) -> Output {
@@ -16,8 +16,7 @@ fn chronyd(server: &ServeProcess, seconds: &str) -> Output {
 
 #[test]
 fn chronyd_measures_a_small_offset_from_serve_ntp() {
-    let test = "chronyd_measures_a_small_offset_from_serve_ntp";
-    if !is_installed(test, "chronyd") {
+    if !is_installed("chronyd") {
         return;
     }
     let server = ServeProcess::start("ntp", &["--local-stratum", "8"]);
@@ -25,7 +24,7 @@ fn chronyd_measures_a_small_offset_from_serve_ntp() {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     if text.contains("not permitted") || text.contains("Permission denied") || text.contains("must be") {
-        return support::skip(test, format!("chronyd: {}", text.trim().replace('\n', "; ")));
+        return support::skip(format!("chronyd: {}", text.trim().replace('\n', "; ")));
     }
     // "System clock wrong by 0.000037 seconds (ignored)": both use the same clock.
     let offset = text.split_once("wrong by ").and_then(|(_, rest)| rest.split(' ').next());
@@ -38,14 +37,5 @@ fn chronyd_measures_a_small_offset_from_serve_ntp() {
 #[test]
 fn load_finds_no_corrupt_ntp_replies() {
     let server = ServeProcess::start("ntp", &["--local-stratum", "3"]);
-    let address = server.address().to_string();
-    let arguments =
-        ["load", &address, "--workload", "ntp", "--rate", "500", "--duration", "0.3", "--json", "-"];
-    let output = support::linerate(&arguments);
-    let load = &document_of(&output)["result"];
-    let answered = load["answered"].as_u64();
-    assert!(answered > Some(0) && load["corrupt"] == 0, "{load}");
-    let counters = server.stop();
-    assert!(counters["total"]["answered"].as_u64() >= answered, "{counters}");
-    assert_eq!(counters["total"]["dropped"], 0, "{counters}");
+    assert_load_finds_no_corrupt_replies(server, "ntp");
 }

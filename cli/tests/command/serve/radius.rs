@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use super::ServeProcess;
-use crate::support::{self, assert_refused, document_of, is_installed};
+use super::{ServeProcess, assert_load_finds_no_corrupt_replies};
+use crate::support::{TestDirectory, assert_refused, is_installed, linerate};
 
 const USERS: &str = r#"
 [[client]]
@@ -21,11 +21,10 @@ Session-Timeout = 3600
 Reply-Message = "down the hole"
 "#;
 
-fn start_server() -> (tempfile::TempDir, ServeProcess) {
-    let directory = tempfile::tempdir().expect("a directory");
-    let users = directory.path().join("users.toml");
-    std::fs::write(&users, USERS).expect("written");
-    let server = ServeProcess::start("radius", &["--users", users.to_str().expect("a name")]);
+fn start_server() -> (TestDirectory, ServeProcess) {
+    let directory = TestDirectory::new();
+    let users = directory.write("users.toml", USERS);
+    let server = ServeProcess::start("radius", &["--users", &users]);
     (directory, server)
 }
 
@@ -46,7 +45,7 @@ fn radclient(address: SocketAddr, kind: &str, secret: &str, attributes: &str) ->
 
 #[test]
 fn radclient_gets_accept_reject_or_no_reply() {
-    if !is_installed("radclient_gets_accept_reject_or_no_reply", "radclient") {
+    if !is_installed("radclient") {
         return;
     }
     let (_directory, server) = start_server();
@@ -96,26 +95,15 @@ fn radclient_gets_accept_reject_or_no_reply() {
 #[test]
 fn load_finds_no_corrupt_radius_replies() {
     let (directory, server) = start_server();
-    let user = directory.path().join("user");
-    std::fs::write(&user, "s3cret\nalice\nwonderland\n").expect("written");
-    let address = server.address().to_string();
-    let workload = format!("radius:{}", user.display());
-    let time = ["--rate", "500", "--duration", "0.4", "--json", "-"];
-    let output = support::linerate(&[&["load", &address, "--workload", &workload][..], &time].concat());
-    let load = &document_of(&output)["result"];
-    assert!(load["answered"].as_u64() > Some(0) && load["corrupt"] == 0, "{load}");
-    let counters = server.stop();
-    assert!(counters["total"]["answered"].as_u64() >= load["answered"].as_u64(), "{counters}");
-    assert_eq!(counters["total"]["dropped"], 0, "{counters}");
+    let user = directory.write("user", "s3cret\nalice\nwonderland\n");
+    assert_load_finds_no_corrupt_replies(server, &format!("radius:{user}"));
 }
 
 #[test]
 fn invalid_users_file_is_reported_with_user_and_attribute() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let users = directory.path().join("users.toml");
-    std::fs::write(&users, USERS.replace("192.0.2.7", "192.0.2")).expect("written");
-    let name = users.to_str().expect("a name");
-    let output = support::linerate(&["serve", "radius", "--bind", "127.0.0.1:0", "--users", name]);
+    let directory = TestDirectory::new();
+    let users = directory.write("users.toml", USERS.replace("192.0.2.7", "192.0.2"));
+    let output = linerate(&["serve", "radius", "--bind", "127.0.0.1:0", "--users", &users]);
     let expected = "users.toml: user \"alice\": reply.Framed-IP-Address: \"192.0.2\" is not an IPv4 address";
     assert_refused(&output, expected);
 }

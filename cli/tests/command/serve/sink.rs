@@ -8,15 +8,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{self, await_line, document_of, is_installed, program, run_on, start_lab, start_on};
+use crate::support::{
+    self, TestDirectory, await_line, document_of, is_installed, program, read_document, run_on, start_lab,
+    start_on, text_of,
+};
 
 const PAYLOAD: u64 = 18;
 
 #[test]
 fn sink_and_nftables_count_the_same_packets() {
-    let test = "sink_and_nftables_count_the_same_packets";
-    let Some(lab) = start_lab(test, Lab::builder().queues(1)) else { return };
-    if !is_installed(test, "nft") {
+    let Some(lab) = start_lab(Lab::builder().queues(1)) else { return };
+    if !is_installed("nft") {
         return;
     }
     let nft = |arguments: &[&str]| run_on(lab.receiver(), "nft", arguments);
@@ -24,9 +26,8 @@ fn sink_and_nftables_count_the_same_packets() {
            add rule ip t i udp dport 5300 counter name c"]);
 
     let address = format!("{}:5300", lab.links()[0].receiver.ipv4[0]);
-    let directory = tempfile::tempdir().expect("a directory");
-    let json = directory.path().join("sink.json");
-    let json = json.to_str().expect("a name");
+    let directory = TestDirectory::new();
+    let json = &directory.file("sink.json");
     let serve = ["serve", "sink", "--bind", &address, "--workers", "1", "--json", json, "--json-stream", "-"];
     let mut sink = start_on(lab.receiver(), program(), &serve);
     await_line(&mut sink.stderr, |line| line.ends_with("end with Ctrl-C").then_some(()));
@@ -51,8 +52,7 @@ fn sink_and_nftables_count_the_same_packets() {
     }
     sink.signal(Signal::INT).expect("it runs");
     assert!(sink.wait().expect("it ends").success());
-    let summary: Value = serde_json::from_slice(&std::fs::read(json).expect("written")).expect("a document");
-    let summary = &summary["result"];
+    let summary = &read_document(json)["result"];
 
     let counters = document_of(&nft(&["-j", "list", "counters"]));
     let counter =
@@ -75,8 +75,8 @@ fn sink_and_nftables_count_the_same_packets() {
 
 #[test]
 fn a_reader_that_ends_does_not_cost_the_json_document() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let json = directory.path().join("sink.json");
+    let directory = TestDirectory::new();
+    let json = directory.file("sink.json");
     let mut sink = Command::new(program())
         .args(["serve", "sink", "--bind", "127.0.0.1:0", "--duration", "60", "--json"])
         .arg(&json)
@@ -86,7 +86,7 @@ fn a_reader_that_ends_does_not_cost_the_json_document() {
         .expect("the command starts");
     drop(sink.stdout.take());
     assert!(sink.wait().expect("it ends").success());
-    let summary: Value = serde_json::from_slice(&std::fs::read(json).expect("written")).expect("a document");
+    let summary = read_document(json);
     assert!(summary["result"]["elapsed_seconds"].as_f64() < Some(60.0), "{summary}");
 }
 
@@ -94,7 +94,7 @@ fn a_reader_that_ends_does_not_cost_the_json_document() {
 fn a_stream_on_standard_output_is_nothing_but_json() {
     let sink = ["serve", "sink", "--bind", "127.0.0.1:0", "--duration", "0.1", "--json-stream", "-"];
     let output = support::linerate(&sink);
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = text_of(&output);
     assert_eq!(text.lines().count(), 2, "{text}");
     for line in text.lines() {
         serde_json::from_str::<Value>(line).expect(line);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use linerate_lab::{Lab, LabChild};
 
-use crate::support::{is_installed, program, within};
+use crate::support::{is_installed, program, signal, text_of, within};
 
 /// Time limit for each wait.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -23,13 +23,12 @@ impl TmuxTerminal {
     /// Starts `linerate` with these arguments in the directory `work`, on a terminal of this size
     /// in columns and rows. Prints a SKIP line and returns `None` without tmux.
     pub(super) fn start(
-        test: &str,
         lab: &Lab,
         work: &Path,
         arguments: &str,
         (width, height): (u16, u16),
     ) -> Option<Self> {
-        if !is_installed(test, "tmux") {
+        if !is_installed("tmux") {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
@@ -71,6 +70,12 @@ impl TmuxTerminal {
         self.tmux(["send-keys", "-t", "top", key]).expect("a key");
     }
 
+    /// Presses a key and waits until the screen shows this text.
+    pub(super) fn press_for(&self, key: &str, text: &str) {
+        self.press(key);
+        self.wait_for(text);
+    }
+
     pub(super) fn resize(&self, width: u16, height: u16) {
         let (width, height) = (width.to_string(), height.to_string());
         self.tmux(["resize-window", "-t", "top", "-x", &width, "-y", &height]).expect("another size");
@@ -87,9 +92,7 @@ impl TmuxTerminal {
         let shell = shell.trim();
         let children =
             std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).expect("children");
-        let pid: i32 = children.trim().parse().expect("one child");
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+        signal(children.trim().parse().expect("one child"), rustix::process::Signal::TERM);
     }
 
     fn wait_until(&self, description: &str, condition: impl Fn(&str) -> bool) {
@@ -111,7 +114,7 @@ impl TmuxTerminal {
     /// Standard output of tmux, or `None` if tmux fails.
     fn tmux<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
         let output = tmux(self.directory.path()).args(arguments).output().expect("tmux starts");
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        output.status.success().then(|| text_of(&output))
     }
 }
 

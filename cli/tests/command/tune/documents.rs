@@ -9,7 +9,7 @@ use crate::schema::conforms;
 
 #[test]
 fn json_of_each_tune_verb_matches_its_schema() {
-    let Some(scene) = TuneTestLab::up("json_of_each_tune_verb_matches_its_schema") else { return };
+    let Some(scene) = TuneTestLab::up() else { return };
     let document = |verb: &str, arguments: &[&str]| -> Value {
         let (out, err) = scene.expect_any(verb, &[arguments, &["--json", "-"]].concat());
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("tune {verb}: {error}: {out}{err}"))

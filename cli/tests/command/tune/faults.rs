@@ -10,10 +10,10 @@ use crate::support::skip;
 
 /// A lab, a plan file with one change per kind of setting (file, sysctl, ioctl, program), and the
 /// original values.
-fn scene(test: &str) -> Option<(TuneTestLab, String, HostSettingValues)> {
-    let scene = TuneTestLab::up(test)?;
+fn scene() -> Option<(TuneTestLab, String, HostSettingValues)> {
+    let scene = TuneTestLab::up()?;
     if !scene.on_host("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
-        skip(test, "no strace");
+        skip("no strace");
         return None;
     }
     let mut plan = scene.plan();
@@ -69,8 +69,7 @@ fn assert_undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
 
 #[test]
 fn undo_restores_settings_after_an_error_in_any_write() {
-    let test = "undo_restores_settings_after_an_error_in_any_write";
-    let Some((scene, file, before)) = scene(test) else { return };
+    let Some((scene, file, before)) = scene() else { return };
     for (call, error) in [
         ("pwrite64", "ENOSPC"),
         ("fdatasync", "EIO"),

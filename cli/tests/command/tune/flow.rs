@@ -6,8 +6,7 @@ const PACKETS: [&str; 6] = ["--interface", "eth0", "--to", "0", "--match", "dst 
 
 #[test]
 fn flow_without_nic_rules_sets_rps_only_with_the_option() {
-    let test = "flow_without_nic_rules_sets_rps_only_with_the_option";
-    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(scene) = TuneTestLab::up() else { return };
     let before = scene.values();
     let (_, err) = scene.expect(2, "flow", &[&PACKETS[..], &["--yes"]].concat());
     let words = "linerate: eth0 cannot direct flows to queues: its driver has no rules for flows (ethtool -n): --rps moves \

@@ -1,17 +1,11 @@
 //! Tunes that undo themselves.
 
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 
 use super::scene::{HostSettingValues, TuneTestLab};
-
-fn await_condition(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{description} within 60 s");
-        std::thread::yield_now();
-    }
-}
+use crate::support::{signal, within};
 
 /// Text without the line breaks of a narrow terminal.
 fn join_lines(text: &str) -> String {
@@ -19,23 +13,18 @@ fn join_lines(text: &str) -> String {
 }
 
 fn await_restored(scene: &TuneTestLab, before: &HostSettingValues) {
-    await_condition("no tune in effect", || {
-        let (out, _) = scene.expect_any("status", &[]);
-        out == "No tune is in effect.\n"
-    });
+    within(60, "no tune in effect", || scene.expect_any("status", &[]).0 == "No tune is in effect.\n");
     assert_eq!(*before, scene.values());
 }
 
 #[test]
-fn unconfirmed_tunes_are_undone() {
-    let Some(scene) = TuneTestLab::up("unconfirmed_tunes_are_undone") else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
-    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "3s"]);
+fn tunes_are_undone_at_their_deadline_unless_confirmed() {
+    let Some((scene, file, before)) = TuneTestLab::up_with_plan() else { return };
+    let (out, _) = scene.apply(0, &file, &["--until-confirmed", "3s"]);
     assert!(out.contains("tune confirm 1 --state-dir"), "{out}");
     assert_ne!(before, scene.values());
     // No other tune can start until tune 1 is confirmed or undone.
-    let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    let (_, err) = scene.apply(2, &file, &[]);
     assert!(err.contains("tune 1") && err.lines().count() == 1, "{err}");
     await_restored(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
@@ -43,22 +32,17 @@ fn unconfirmed_tunes_are_undone() {
     let (_, err) = scene.expect(2, "confirm", &[]);
     assert_eq!(err.lines().count(), 1, "{err}");
 
-    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--for-duration", "2s"]);
+    let (out, _) = scene.apply(0, &file, &["--for-duration", "2s"]);
     assert!(out.contains("undone automatically in "), "{out}");
     await_restored(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
     assert!(join_lines(&out).contains("its time is over"), "{out}");
-}
 
-#[test]
-fn confirmed_tunes_stay_in_effect() {
-    let Some(scene) = TuneTestLab::up("confirmed_tunes_stay_in_effect") else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "60s"]);
+    scene.apply(0, &file, &["--until-confirmed", "60s"]);
     let (out, _) = scene.expect(0, "status", &[]);
-    assert!(out.contains("unless confirmed: linerate tune confirm 1"), "{out}");
+    assert!(out.contains("unless confirmed: linerate tune confirm 3"), "{out}");
     let (out, _) = scene.expect(0, "confirm", &[]);
-    assert!(out.starts_with("Tune 1 is confirmed and stays."), "{out}");
+    assert!(out.starts_with("Tune 3 is confirmed and stays."), "{out}");
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("8 settings in effect") && !out.contains("undone automatically"), "{out}");
 }
@@ -76,11 +60,8 @@ fn apply_half(scene: &TuneTestLab, file: &str, more: &[&str]) -> Child {
 }
 
 #[test]
-fn killed_apply_is_undone_by_its_guard_or_can_be_resumed() {
-    let test = "killed_apply_is_undone_by_its_guard_or_can_be_resumed";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
+fn unfinished_tunes_are_undone_by_their_guard_or_can_be_resumed_or_undone() {
+    let Some((scene, file, before)) = TuneTestLab::up_with_plan() else { return };
     let mut child = apply_half(&scene, &file, &["--until-confirmed", "1h"]);
     child.kill().expect("killed");
     child.wait().expect("reaped");
@@ -93,7 +74,7 @@ fn killed_apply_is_undone_by_its_guard_or_can_be_resumed() {
     let (out, _) = scene.expect_any("status", &[]);
     assert!(out.contains("not finished: its program was killed") || out.contains("made; 8"), "{out}");
     if out.contains("not finished") {
-        let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+        let (_, err) = scene.apply(2, &file, &[]);
         assert!(err.contains("apply --resume") && err.lines().count() == 1, "{err}");
         let (out, _) = scene.expect(0, "apply", &["--resume", "--yes"]);
         assert!(out.contains("had their value already"), "{out}");
@@ -102,16 +83,10 @@ fn killed_apply_is_undone_by_its_guard_or_can_be_resumed() {
     }
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
-}
 
-#[test]
-fn an_interrupted_tune_stops_between_changes() {
-    let Some(scene) = TuneTestLab::up("an_interrupted_tune_stops_between_changes") else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
+    // An interrupted tune stops between two changes.
     let mut child = apply_half(&scene, &file, &[]);
-    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(kill.expect("kill starts").success());
+    signal(child.id(), Signal::INT);
     let status = child.wait().expect("reaped");
     let (out, _) = scene.expect_any("status", &[]);
     // The signal may come after the last change.

@@ -9,8 +9,7 @@ use crate::schema::conforms;
 
 #[test]
 fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
-    let Some(scene) = TuneTestLab::up("persist_writes_settings_for_reapply_and_unpersist_removes_them")
-    else {
+    let Some(scene) = TuneTestLab::up() else {
         return;
     };
     // A queue that already has its target value has to persist, too.
@@ -32,7 +31,7 @@ fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
     assert!(err.contains("no tune is in effect") && err.lines().count() == 1, "{err}");
 
     let before = scene.values();
-    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    scene.apply(0, &file, &[]);
     // Without a terminal, persist requires --yes.
     let (_, err) = scene.expect(2, "persist", &root);
     assert!(err.contains("--yes"), "{err}");

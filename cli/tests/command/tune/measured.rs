@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -16,16 +16,15 @@ use rustix::thread::LinkNameSpaceType;
 use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, output_text};
-use crate::boost_servers::scene::signal;
 use crate::ladder::generators::SshTestGenerators;
 use crate::schema::conforms;
-use crate::support::{machine, program, skip};
+use crate::support::{TestChild, machine, program, signal, skip};
 
 /// How the clients of the server send.
 #[derive(Clone, Copy, PartialEq)]
 enum ClientLoad {
     Idle,
-    Paced(&'static str),
+    Paced,
     /// Bursts that fit into a receive buffer of default size, however late the server reads.
     Bursts,
 }
@@ -35,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// An echo server in a lab, under load until it is dropped.
 struct LoadedServer {
-    children: Vec<Child>,
+    children: Vec<TestChild>,
     stop: Arc<AtomicBool>,
     bursts: Option<JoinHandle<()>>,
 }
@@ -48,9 +47,9 @@ impl LoadedServer {
         scene.shell("until ss -Hlun sport = 7777 | grep -q 7777; do sleep 0.05; done");
         match load {
             ClientLoad::Idle => return running_server,
-            ClientLoad::Paced(rate) => {
+            ClientLoad::Paced => {
                 let mut load = scene.on("sender0", program());
-                let pace = ["load", "198.18.0.1:7777", "--rate", rate, "--duration", "120"];
+                let pace = ["load", "198.18.0.1:7777", "--rate", "5k", "--duration", "120"];
                 load.args(pace).args(["--backend", "socket"]);
                 running_server.children.push(quiet(load));
             }
@@ -93,8 +92,8 @@ impl LoadedServer {
     }
 }
 
-fn quiet(mut command: Command) -> Child {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts")
+fn quiet(mut command: Command) -> TestChild {
+    TestChild(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts"))
 }
 
 impl Drop for LoadedServer {
@@ -102,10 +101,6 @@ impl Drop for LoadedServer {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(bursts) = self.bursts.take() {
             let _ = bursts.join();
-        }
-        for child in self.children.iter_mut().rev() {
-            let _ = child.kill();
-            let _ = child.wait();
         }
     }
 }
@@ -140,10 +135,10 @@ fn xps(scene: &TuneTestLab) -> String {
 }
 
 /// The result of `tune apply --json -`, and standard error. Skips the test if the kernel cannot measure.
-fn measured_result(test: &str, output: &Output) -> Option<(Value, String)> {
+fn measured_result(output: &Output) -> Option<(Value, String)> {
     let (out, err) = output_text(output);
     if err.contains("CAP_BPF") || err.contains("Linux 6.3") {
-        skip(test, err.trim());
+        skip(err.trim());
         return None;
     }
     let mut document: Value =
@@ -154,30 +149,27 @@ fn measured_result(test: &str, output: &Output) -> Option<(Value, String)> {
 
 #[test]
 fn keep_if_better_undoes_a_receive_buffer_that_loses_requests() {
-    let test = "keep_if_better_undoes_a_receive_buffer_that_loses_requests";
     let _machine = machine();
-    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(scene) = TuneTestLab::up() else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Bursts);
     let plan = buffer_plan(&scene, "4096").expect("changes of receive buffers");
     assert!(!plan["changes"].as_array().expect("changes").is_empty(), "{plan}");
     let file = scene.save("plan.json", &plan);
     let output = scene.run("apply", &["--plan", &file, "--yes", "--keep-if-better", "--json", "-"]);
-    let Some((result, err)) = measured_result(test, &output) else { return };
+    let Some((result, err)) = measured_result(&output) else { return };
     assert_eq!(output.status.code(), Some(1), "{result}{err}");
     assert!(result["measurement"]["verdict"] == "worse" && result["undone"] == true, "{result}");
     assert!(err.contains("Tune 1 undone because it did harm"), "{err}");
-    let (out, _) = scene.expect(0, "status", &[]);
-    assert_eq!(out, "No tune is in effect.\n");
+    assert_eq!(scene.expect(0, "status", &[]).0, "No tune is in effect.\n");
 }
 
 #[test]
-fn measure_alternate_undoes_and_reapplies_changes() {
-    let test = "measure_alternate_undoes_and_reapplies_changes";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let _server = LoadedServer::start(&scene, ClientLoad::Paced("5k"));
+fn measure_alternate_undoes_and_reapplies_changes_unless_it_is_interrupted() {
+    let Some(scene) = TuneTestLab::up() else { return };
+    let _server = LoadedServer::start(&scene, ClientLoad::Paced);
     let file = xps_plan(&scene);
     let output = scene.run("apply", &["--plan", &file, "--yes", "--measure=alternate", "--json", "-"]);
-    let Some((result, _)) = measured_result(test, &output) else { return };
+    let Some((result, _)) = measured_result(&output) else { return };
     let windows = result["measurement"]["windows"].as_array().expect("windows");
     let states: Vec<&Value> = windows.iter().map(|window| &window["changed"]).collect();
     assert_eq!(states, [false, true, false], "{result}");
@@ -187,49 +179,48 @@ fn measure_alternate_undoes_and_reapplies_changes() {
     assert!(out.contains("to measure the"), "{out}");
     scene.expect(0, "undo", &[]);
     assert_eq!(xps(&scene), "0");
-}
 
-#[test]
-fn measure_alternate_that_is_interrupted_after_its_undo_reports_the_undo() {
-    let test = "measure_alternate_that_is_interrupted_after_its_undo_reports_the_undo";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let _server = LoadedServer::start(&scene, ClientLoad::Paced("5k"));
-    let file = xps_plan(&scene);
+    // A measurement that is interrupted after its undo reports the undo.
     let mut apply = scene.tune("apply", &["--plan", &file, "--yes", "--measure=alternate", "--json", "-"]);
     let mut apply = apply.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(apply.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-    let is_measured = lines.any(|line| line.contains("without the changes"));
-    if is_measured {
-        signal(apply.id(), Signal::INT);
-    }
+    assert!(lines.any(|line| line.contains("without the changes")), "it is measured");
+    signal(apply.id(), Signal::INT);
     lines.for_each(drop);
     let output = apply.wait_with_output().expect("it ends");
-    if !is_measured {
-        return skip(test, "the service cannot be measured");
-    }
     assert_eq!(output.status.code(), Some(2));
-    let Some((result, _)) = measured_result(test, &output) else { return };
+    let Some((result, _)) = measured_result(&output) else { return };
     assert_eq!(result["undone"], true, "{result}");
     assert_eq!(xps(&scene), "0");
 }
 
 #[test]
-fn apply_measures_changes_under_generated_load() {
-    let test = "apply_measures_changes_under_generated_load";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+fn an_idle_service_is_measured_only_under_generated_load() {
+    let Some(scene) = TuneTestLab::up() else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Idle);
     let file = xps_plan(&scene);
+    for option in ["--measure", "--keep-if-better"] {
+        let (_, err) = scene.apply(2, &file, &[option]);
+        assert!(err.contains("nothing was changed: the service cannot be measured"), "{err}");
+    }
+    assert_eq!(xps(&scene), "0");
+    let (out, _) = scene.apply(0, &file, &[]);
+    assert!(out.contains("Not measured: "), "{out}");
+    let (_, err) = scene.apply(2, &file, &["--keep-if-better", "--measure=never"]);
+    assert!(err.contains("--keep-if-better requires a measurement"), "{err}");
+    scene.expect(0, "undo", &[]);
+
+    let Some(generators) = SshTestGenerators::up(&scene) else { return };
     let generators_arguments = generators.arguments();
     let mut arguments = vec!["--plan", file.as_str(), "--yes", "--json", "-", "--target", "198.18.0.1:7777"];
     arguments.extend(generators_arguments.iter().map(String::as_str));
     let unreachable =
         ["--from", "ssh://root@198.18.0.100:2299", "--target", "198.18.0.1:7777", "--rate", "4k"];
-    let (_, err) = scene.expect(2, "apply", &[&["--plan", &file, "--yes"][..], &unreachable].concat());
+    let (_, err) = scene.apply(2, &file, &unreachable);
     assert!(err.contains("--from: ") && err.contains("2299"), "{err}");
     assert_eq!(xps(&scene), "0");
     let output = scene.run("apply", &[&arguments[..], &["--rate", "4k"]].concat());
-    let Some((result, err)) = measured_result(test, &output) else { return };
+    let Some((result, err)) = measured_result(&output) else { return };
     let measurement = &result["measurement"];
     assert_eq!(measurement["generated_per_second"], 4_000.0, "{measurement}{err}");
     for offered in measurement["offered_per_second"].as_array().expect("two rates") {
@@ -238,22 +229,4 @@ fn apply_measures_changes_under_generated_load() {
     let figures = measurement["figures"].as_array().expect("figures");
     assert!(figures.iter().any(|figure| figure["key"] == "reply_p99_ns"), "{measurement}");
     assert!(generators.processes().is_empty(), "the load ends with the measurement");
-}
-
-#[test]
-fn measure_and_keep_if_better_refuse_an_idle_service() {
-    let test = "measure_and_keep_if_better_refuse_an_idle_service";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let _server = LoadedServer::start(&scene, ClientLoad::Idle);
-    let file = xps_plan(&scene);
-    for option in ["--measure", "--keep-if-better"] {
-        let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes", option]);
-        assert!(err.contains("nothing was changed: the service cannot be measured"), "{err}");
-    }
-    assert_eq!(xps(&scene), "0");
-    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
-    assert!(out.contains("Not measured: "), "{out}");
-    let (_, err) =
-        scene.expect(2, "apply", &["--plan", &file, "--yes", "--keep-if-better", "--measure=never"]);
-    assert!(err.contains("--keep-if-better requires a measurement"), "{err}");
 }

@@ -10,7 +10,7 @@ use linerate_lab::Lab;
 use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, output_text};
-use crate::support::{linerate, program, skip};
+use crate::support::{is_root, linerate, program, skip, start_lab};
 
 const SERVER: &str = "198.18.0.1:4098";
 
@@ -21,14 +21,10 @@ const SHOWN_ONLY: &str = "it belongs to the whole machine, and cannot be set fro
 
 #[test]
 fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
-    let test = "machine_wide_settings_are_not_planned_in_a_network_namespace";
-    if !rustix::process::geteuid().is_root() {
-        return skip(test, "requires root");
+    if !is_root() {
+        return;
     }
-    let lab = match Lab::builder().queues(2).start() {
-        Ok(lab) => lab,
-        Err(error) => return skip(test, error),
-    };
+    let Some(lab) = start_lab(Lab::builder().queues(2)) else { return };
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     // No process reads this socket.
     let _server = receiver.run(|| UdpSocket::bind(SERVER)).expect("the host runs").expect("a socket");
@@ -39,7 +35,7 @@ fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
     let default = fs::read_to_string("/proc/sys/net/core/rmem_default").expect("a number");
     let default: u64 = default.trim().parse().expect("a number");
     if default > 256 << 10 {
-        return skip(test, format!("a default of {default} bytes is none that a plan would change"));
+        return skip(format!("a default of {default} bytes is none that a plan would change"));
     }
     let directory = tempfile::tempdir().expect("a directory");
     let (file, capture) = (directory.path().join("plan.json"), directory.path().join("host.tar.gz"));
@@ -78,12 +74,11 @@ fn assert_left_to_the_user(plan: &Value) {
 
 #[test]
 fn apply_refuses_machine_wide_settings_and_makes_other_changes() {
-    let test = "apply_refuses_machine_wide_settings_and_makes_other_changes";
-    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(scene) = TuneTestLab::up() else { return };
     let value_of = |name: &str| scene.shell(&format!("cat /proc/sys/{name} 2>/dev/null || true"));
     let (memory, demux) = (value_of("net/core/rmem_default"), value_of("net/ipv4/udp_early_demux"));
     if memory.is_empty() {
-        return skip(test, "this kernel does not show net.core.rmem_default in a network namespace");
+        return skip("this kernel does not show net.core.rmem_default in a network namespace");
     }
     let other = if demux == "0" { "1" } else { "0" };
     let file = scene.save(
@@ -105,7 +100,7 @@ fn apply_refuses_machine_wide_settings_and_makes_other_changes() {
 
 #[test]
 fn undo_restores_settings_in_the_namespace_of_the_tune() {
-    let Some(scene) = TuneTestLab::up("undo_restores_settings_in_the_namespace_of_the_tune") else {
+    let Some(scene) = TuneTestLab::up() else {
         return;
     };
     let demux = "/proc/sys/net/ipv4/udp_early_demux";
@@ -114,7 +109,7 @@ fn undo_restores_settings_in_the_namespace_of_the_tune() {
     let other = if before == "0" { "1" } else { "0" };
     let change = (json!({ "sysctl": "net.ipv4.udp_early_demux" }), before.as_str(), other);
     let file = scene.save("plan.json", &scene.plan_of(&[change]));
-    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    scene.apply(0, &file, &[]);
     assert_eq!(value(), other);
     let state = scene.state();
     let state = state.to_str().expect("UTF-8");

@@ -1,12 +1,11 @@
 //! Plans that are shown, saved and read back.
 
-use std::fs;
 use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::scene::{TuneTestLab, output_text, text};
-use crate::support::linerate;
+use super::scene::{TuneTestLab, output_text};
+use crate::support::{TestDirectory, linerate};
 
 /// An empty plan, for any host.
 fn empty() -> Value {
@@ -17,10 +16,8 @@ fn empty() -> Value {
 }
 
 fn show(plan: &str) -> Output {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("plan.json");
-    fs::write(&file, plan).expect("written");
-    linerate(&["tune", "plan", "--plan", text(&file)])
+    let directory = TestDirectory::new();
+    linerate(&["tune", "plan", "--plan", &directory.write("plan.json", plan)])
 }
 
 #[test]
@@ -54,9 +51,7 @@ fn invalid_plans_are_refused_in_one_line() {
 
 #[test]
 fn plan_lists_settings_and_reasons_and_changes_nothing() {
-    let Some(scene) = TuneTestLab::up("plan_lists_settings_and_reasons_and_changes_nothing") else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
+    let Some((scene, file, before)) = TuneTestLab::up_with_plan() else { return };
     let (out, _) = scene.expect(0, "plan", &["--plan", &file]);
     for words in ["8 changes on", "rx-0 ", "rx-3 ", "rp_filter", "A test wants it."] {
         assert!(out.contains(words), "no '{words}' in {out}");

@@ -11,35 +11,21 @@ use super::scene::TuneTestLab;
 fn assert_refused(scene: &TuneTestLab, plan: &serde_json::Value, words: &str) {
     let before = scene.values();
     let file = scene.save("plan.json", plan);
-    let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    let (out, err) = scene.apply(2, &file, &[]);
     assert!(out.is_empty() && err.lines().count() == 1, "{out}{err}");
     assert!(err.contains(words), "no '{words}' in {err}");
-    assert_eq!(before, scene.values());
-    let (out, _) = scene.expect(0, "status", &[]);
-    assert_eq!(out, "No tune is in effect.\n");
+    scene.assert_undone(&before);
 }
 
 #[test]
-fn apply_refuses_plans_for_replaced_or_renamed_interfaces() {
-    let Some(scene) = TuneTestLab::up("apply_refuses_plans_for_replaced_or_renamed_interfaces") else {
-        return;
-    };
+fn apply_refuses_plans_with_other_interfaces_or_values_before_any_change() {
+    let Some(scene) = TuneTestLab::up() else { return };
     let mut plan = scene.plan();
     plan["devices"][0]["index"] = json!(4711);
     assert_refused(&scene, &plan, "eth0 is another device now");
     let mut plan = scene.plan();
     plan["devices"] = json!([]);
     assert_refused(&scene, &plan, "not among the plan's devices");
-    let file = scene.save("plan.json", &scene.plan());
-    scene.shell("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up");
-    let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
-    assert_eq!(err, "linerate: eth0 is called lan0 now: make a new plan\n");
-}
-
-#[test]
-fn apply_refuses_invalid_values_before_any_change() {
-    let test = "apply_refuses_invalid_values_before_any_change";
-    let Some(scene) = TuneTestLab::up(test) else { return };
     let with = |index: usize, key: &str, value: &str| {
         let mut plan = scene.plan();
         plan["changes"][index][key] = json!(value);
@@ -53,13 +39,16 @@ fn apply_refuses_invalid_values_before_any_change() {
     let extra = scene.plan_of(&[(rings, "rx 256 tx 256", "rx 512 tx 512")])["changes"][0].clone();
     plan["changes"].as_array_mut().expect("changes").push(extra);
     assert_refused(&scene, &plan, "rings of eth0");
+
+    let file = scene.save("plan.json", &scene.plan());
+    scene.shell("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up");
+    let (_, err) = scene.apply(2, &file, &[]);
+    assert_eq!(err, "linerate: eth0 is called lan0 now: make a new plan\n");
 }
 
 #[test]
 fn apply_stops_at_a_refused_change_and_resume_makes_the_others() {
-    let Some(scene) = TuneTestLab::up("apply_stops_at_a_refused_change_and_resume_makes_the_others") else {
-        return;
-    };
+    let Some(scene) = TuneTestLab::up() else { return };
     // The kernel rejects this value, so the error comes from the write.
     let mut plan = scene.plan();
     let name = json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" });
@@ -69,7 +58,7 @@ fn apply_stops_at_a_refused_change_and_resume_makes_the_others() {
     plan["changes"][position]["to"] = json!("nonsense");
     let file = scene.save("plan.json", &plan);
     let before = scene.values();
-    let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes", "--for-duration", "1h"]);
+    let (out, err) = scene.apply(2, &file, &["--for-duration", "1h"]);
     assert!(err.contains("rp_filter: 0 -> nonsense ... refused: cannot write 'nonsense' to "), "{err}");
     assert!(out.contains(&format!("stopped with {position} changes made")), "{out}");
     assert!(out.contains("to finish it") && out.contains("apply --resume"), "{out}");
@@ -86,16 +75,13 @@ fn apply_stops_at_a_refused_change_and_resume_makes_the_others() {
     assert!(out.contains("undone automatically in "), "{out}");
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
-}
 
-#[test]
-fn apply_without_a_successful_change_advises_no_undo() {
-    let Some(scene) = TuneTestLab::up("apply_without_a_successful_change_advises_no_undo") else { return };
+    // Without a successful change there is nothing to undo.
     let plan = scene.plan_of(&[(json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" }), "0", "nonsense")]);
     let file = scene.save("plan.json", &plan);
-    let (out, _) = scene.expect(2, "apply", &["--plan", &file, "--yes", "--for-duration", "10m"]);
+    let (out, _) = scene.apply(2, &file, &["--for-duration", "10m"]);
     assert!(out.contains("stopped with 0 changes made") && out.contains("apply --resume"), "{out}");
-    assert!(!out.contains("undo 1") && !out.contains("undone automatically"), "{out}");
+    assert!(!out.contains("undo 2") && !out.contains("undone automatically"), "{out}");
     let (_, err) = scene.expect(2, "undo", &[]);
     assert_eq!(err, "linerate: nothing to undo: no tune is in effect\n");
 }
@@ -112,9 +98,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 
 #[test]
 fn only_one_process_changes_settings_at_a_time() {
-    let Some(scene) = TuneTestLab::up("only_one_process_changes_settings_at_a_time") else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
+    let Some((scene, file, before)) = TuneTestLab::up_with_plan() else { return };
     // The tune begins, but blocks on its output before it makes its first change.
     let (mut reader, writer) = full_pipe();
     let mut command = scene.tune("apply", &["--plan", &file, "--yes"]);
@@ -144,12 +128,10 @@ fn only_one_process_changes_settings_at_a_time() {
 }
 
 #[test]
-fn undo_restores_settings_from_a_torn_journal() {
-    let Some(scene) = TuneTestLab::up("undo_restores_settings_from_a_torn_journal") else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
-    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+fn undo_restores_settings_from_a_torn_or_damaged_journal() {
+    let Some((scene, file, before)) = TuneTestLab::up_with_plan() else { return };
     let journal = scene.state().join("journal");
+    scene.apply(0, &file, &[]);
     let mut open = fs::OpenOptions::new().append(true).open(&journal).expect("a journal");
     open.write_all(br#"{"sequence":99,"uni"#).expect("written");
     drop(open);
@@ -158,39 +140,30 @@ fn undo_restores_settings_from_a_torn_journal() {
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
     scene.expect(0, "status", &[]);
-}
 
-#[test]
-fn undo_restores_settings_from_a_journal_with_a_damaged_line() {
-    let Some(scene) = TuneTestLab::up("undo_restores_settings_from_a_journal_with_a_damaged_line") else {
-        return;
-    };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
-    let journal = scene.state().join("journal");
-    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    scene.apply(0, &file, &[]);
     let text = fs::read_to_string(&journal).expect("read");
-    // The intent of the third change. Version 0.1 could not restore the setting without it.
+    // The intent of the tune's third change. Version 0.1 could not restore the setting without it.
     let lines: Vec<&str> = text.lines().collect();
     let intents = lines.iter().enumerate().filter(|(_, line)| line.contains("\"intent\""));
-    let (number, line) = intents.map(|(at, line)| (at + 1, *line)).nth(2).expect("eight");
+    let (number, line) = intents.map(|(at, line)| (at + 1, *line)).nth(8 + 2).expect("eight of each tune");
     fs::write(&journal, text.replacen(line, &line.replacen("intent", "jntent", 1), 1)).expect("written");
+    let damage = format!("journal line {number} is damaged");
     let (out, _) = scene.expect(1, "status", &[]);
-    assert!(out.contains(&format!("journal line {number} is damaged")), "{out}");
-    assert!(out.contains("8 settings in effect"), "{out}");
+    assert!(out.contains(&damage) && out.contains("8 settings in effect"), "{out}");
     let (out, err) = scene.expect(1, "undo", &[]);
-    assert!(err.contains(&format!("journal line {number} is damaged")) && err.lines().count() == 1, "{err}");
+    assert!(err.contains(&damage) && err.lines().count() == 1, "{err}");
     assert!(out.contains("8 settings as before"), "{out}");
     assert_eq!(before, scene.values());
     // The damage does not affect the next tune.
-    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    scene.apply(0, &file, &[]);
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
 }
 
 #[test]
 fn missing_state_directory_is_an_error_and_is_not_created() {
-    let Some(scene) = TuneTestLab::up("missing_state_directory_is_an_error_and_is_not_created") else {
+    let Some(scene) = TuneTestLab::up() else {
         return;
     };
     for verb in ["status", "undo", "history", "confirm", "persist", "unpersist"] {
@@ -204,16 +177,12 @@ fn missing_state_directory_is_an_error_and_is_not_created() {
 
 #[test]
 fn undo_reports_settings_of_a_deleted_interface_as_gone() {
-    let Some(scene) = TuneTestLab::up("undo_reports_settings_of_a_deleted_interface_as_gone") else {
-        return;
-    };
-    let file = scene.save("plan.json", &scene.plan());
-    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    let Some((scene, file, _)) = TuneTestLab::up_with_plan() else { return };
+    scene.apply(0, &file, &[]);
     scene.shell("ip link del eth0");
     let (out, _) = scene.expect(1, "status", &[]);
     assert!(out.contains("gone"), "{out}");
     let (out, _) = scene.expect(1, "undo", &[]);
     assert!(out.contains("2 settings as before; 6 gone"), "{out}");
-    let (out, _) = scene.expect(0, "status", &[]);
-    assert_eq!(out, "No tune is in effect.\n");
+    assert_eq!(scene.expect(0, "status", &[]).0, "No tune is in effect.\n");
 }

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::scene::{TuneTestLab, output_text};
-use crate::support::linerate;
+use super::scene::TuneTestLab;
 
 fn parse(out: &str) -> Value {
     serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}: {out}"))
@@ -11,12 +10,12 @@ fn parse(out: &str) -> Value {
 
 #[test]
 fn applied_changes_are_in_effect_until_undo() {
-    let Some(scene) = TuneTestLab::up("applied_changes_are_in_effect_until_undo") else { return };
+    let Some(scene) = TuneTestLab::up() else { return };
     let plan = scene.plan();
     let file = scene.save("plan.json", &plan);
     let before = scene.values();
 
-    let (out, err) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    let (out, err) = scene.apply(0, &file, &[]);
     assert!(out.contains("Tune 1: 8 changes made and read back."), "{out}");
     assert!(err.contains("  1/8  eth0 rx-0/rps_cpus: none -> 1 ... done\n"), "{err}");
     assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/rx-3/rps_cpus"), "3");
@@ -33,14 +32,12 @@ fn applied_changes_are_in_effect_until_undo() {
     assert!(settings.iter().all(|setting| setting["state"] == "in-effect"), "{settings:?}");
 
     // The same plan again finds all settings at their target values.
-    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    let (out, _) = scene.apply(0, &file, &[]);
     assert!(out.contains("0 changes made and read back, 8 had their value already"), "{out}");
 
     let (out, _) = scene.expect(0, "undo", &["--full"]);
     assert!(out.contains("Tune 1 undone: 8 settings as before."), "{out}");
-    assert_eq!(before, scene.values());
-    let (out, _) = scene.expect(0, "status", &[]);
-    assert_eq!(out, "No tune is in effect.\n");
+    scene.assert_undone(&before);
     let (out, _) = scene.expect(0, "history", &[]);
     let (first, second) = out.split_once("\n2 ").expect("two tunes");
     assert!(first.contains("8 settings written; undone"), "{out}");
@@ -53,8 +50,7 @@ fn applied_changes_are_in_effect_until_undo() {
 
 #[test]
 fn apply_and_undo_finish_with_a_closed_output_pipe() {
-    let Some(scene) = TuneTestLab::up("apply_and_undo_finish_with_a_closed_output_pipe") else { return };
-    let file = scene.save("plan.json", &scene.plan());
+    let Some((scene, file, _)) = TuneTestLab::up_with_plan() else { return };
     for (verb, arguments) in [("apply", ["--plan", file.as_str(), "--yes"].as_slice()), ("undo", &[])] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
@@ -68,12 +64,8 @@ fn apply_and_undo_finish_with_a_closed_output_pipe() {
 
 #[test]
 fn undo_keeps_and_names_settings_changed_by_others() {
-    let Some(scene) = TuneTestLab::up("undo_keeps_and_names_settings_changed_by_others") else {
-        return;
-    };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
-    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    let Some((scene, file, before)) = TuneTestLab::up_with_plan() else { return };
+    scene.apply(0, &file, &[]);
     scene.shell("echo 1 > /sys/class/net/eth0/queues/rx-3/rps_cpus");
     let (out, _) = scene.expect(1, "status", &[]);
     assert!(out.contains("eth0 rx-3/rps_cpus: 0; the tune set 0-1, originally none"), "{out}");
@@ -87,30 +79,4 @@ fn undo_keeps_and_names_settings_changed_by_others() {
     let path = "/sys/class/net/eth0/queues/rx-3/rps_cpus";
     assert_eq!(after.insert(path.into(), before[path].clone()).as_deref(), Some("1"));
     assert_eq!(before, after);
-}
-
-#[test]
-fn apply_requires_root_and_a_terminal_or_yes() {
-    let output = std::process::Command::new("setpriv")
-        .args(["--reuid", "65534", "--clear-groups"])
-        .arg(crate::support::program())
-        .args(["tune", "apply", "--yes"])
-        .output();
-    match output {
-        Ok(output) if rustix::process::geteuid().is_root() => {
-            let (out, err) = output_text(&output);
-            assert_eq!(output.status.code(), Some(2), "{out}{err}");
-            assert!(err.contains("requires root") && err.lines().count() == 1, "{err}");
-        }
-        _ => crate::support::skip(
-            "apply_requires_root_and_a_terminal_or_yes",
-            "requires root, and setpriv of util-linux",
-        ),
-    }
-    if rustix::process::geteuid().is_root() {
-        let output = linerate(&["tune", "apply"]);
-        let (_, err) = output_text(&output);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(err.contains("--yes") && err.lines().count() == 1, "{err}");
-    }
 }

@@ -1,19 +1,18 @@
 //! A lab host with a veth of four queues, on which tests run `linerate tune`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::{program, skip};
+use crate::support::{TestDirectory, errors_of, is_root, program, skip, text_of};
 
 /// A private lab, and a directory for the journal and plans.
 pub(crate) struct TuneTestLab {
     lab: String,
-    directory: tempfile::TempDir,
+    directory: TestDirectory,
 }
 
 /// The values of all files, offloads and rules that a plan might change.
@@ -22,22 +21,29 @@ pub(crate) type HostSettingValues = BTreeMap<String, String>;
 impl TuneTestLab {
     /// Creates a lab. Prints a SKIP line and returns `None` without root or if no lab can be
     /// created.
-    pub(crate) fn up(test: &str) -> Option<Self> {
+    pub(crate) fn up() -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        if !rustix::process::geteuid().is_root() {
-            skip(test, "requires root");
+        if !is_root() {
             return None;
         }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let lab = format!("tune{}x{number}", std::process::id());
-        let directory = tempfile::tempdir().expect("a directory");
+        let directory = TestDirectory::new();
         let scene = Self { lab, directory };
         let up = scene.lab(&["up", &scene.lab, "--queues", "4"]);
         if !up.status.success() {
-            skip(test, String::from_utf8_lossy(&up.stderr).trim());
+            skip(errors_of(&up).trim());
             return None;
         }
         Some(scene)
+    }
+
+    /// Creates a lab like `up`. Returns the file of a plan for it and its settings, too.
+    pub(crate) fn up_with_plan() -> Option<(Self, String, HostSettingValues)> {
+        let scene = Self::up()?;
+        let file = scene.save("plan.json", &scene.plan());
+        let values = scene.values();
+        Some((scene, file, values))
     }
 
     fn lab(&self, arguments: &[&str]) -> Output {
@@ -79,6 +85,17 @@ impl TuneTestLab {
         (out, err)
     }
 
+    /// Applies a saved plan and checks the exit status. Returns standard output and standard error.
+    pub(crate) fn apply(&self, status: i32, plan: &str, more: &[&str]) -> (String, String) {
+        self.expect(status, "apply", &[&["--plan", plan, "--yes"], more].concat())
+    }
+
+    /// No tune may be in effect, and all settings have to have these values.
+    pub(crate) fn assert_undone(&self, values: &HostSettingValues) {
+        assert_eq!(*values, self.values());
+        assert_eq!(self.expect(0, "status", &[]).0, "No tune is in effect.\n");
+    }
+
     /// Standard output and standard error of `linerate tune`, whatever its exit status.
     pub(crate) fn expect_any(&self, verb: &str, arguments: &[&str]) -> (String, String) {
         output_text(&self.run(verb, arguments))
@@ -97,8 +114,8 @@ impl TuneTestLab {
     /// Runs a shell script on the receiver. Returns standard output.
     pub(crate) fn shell(&self, script: &str) -> String {
         let output = self.on_host("sh").args(["-c", script]).output().expect("a shell");
-        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        assert!(output.status.success(), "{script}: {}", errors_of(&output));
+        text_of(&output).trim().to_owned()
     }
 
     /// Reads all settings that a plan might change.
@@ -174,9 +191,7 @@ impl TuneTestLab {
 
     /// Writes a plan to a file and returns its path.
     pub(crate) fn save(&self, name: &str, plan: &Value) -> String {
-        let path = self.path(name);
-        fs::write(&path, plan.to_string()).expect("written");
-        text(&path).to_owned()
+        self.directory.write(name, plan)
     }
 }
 
@@ -188,8 +203,7 @@ impl Drop for TuneTestLab {
 
 /// Standard output and standard error of a command.
 pub(crate) fn output_text(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
+    (text_of(output), errors_of(output))
 }
 
 pub(crate) fn text(path: &Path) -> &str {
