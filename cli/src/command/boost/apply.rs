@@ -29,7 +29,7 @@ use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::HostSummary;
-use crate::output::{self, OutputTarget, print_status};
+use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view;
@@ -94,7 +94,7 @@ impl BoostRun {
         self.print_plan(&discovered)?;
         let question = format!("{}?", view::boost::change_summary(&discovered.report.boost));
         if self.interrupt.is_raised() || !self.apply_args.consent.confirm(&question, &self.interrupt)? {
-            print_status("nothing was changed\n");
+            status_line!("nothing was changed");
             self.write_unchanged(&discovered, Some(unconfirmed_reason(&self.interrupt)))?;
             return Ok(ExitCode::from(1));
         }
@@ -363,10 +363,10 @@ impl BoostRun {
         while watch_loop::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
             == WatchOutcome::Ended
         {
-            print_status(&format!(
-                "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).\n",
+            status_line!(
+                "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).",
                 server.port()
-            ));
+            );
             let Some(discovered) = self.await_restart(&server)? else { return Ok(()) };
             let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
             let no_measurement = Err("the server was started again".to_owned());
@@ -393,10 +393,10 @@ impl BoostRun {
                     Ok(discovered) => {
                         let refusal = view::boost::refusal_summary(&discovered.report.boost);
                         if refusal != printed_reason {
-                            print_status(&format!(
-                                "It runs again and is not boosted yet: {}\n",
+                            status_line!(
+                                "It runs again and is not boosted yet: {}",
                                 refusal.as_deref().unwrap_or("nothing is to be changed")
-                            ));
+                            );
                             printed_reason = refusal;
                         }
                     }

@@ -11,7 +11,6 @@ use linerate_host::bind_hooks::BindHooks;
 
 use super::apply::must_be_root;
 use crate::interrupt::InterruptFlag;
-use crate::output::print_status;
 
 #[derive(Debug, Args)]
 pub(super) struct BoostAttachArgs {
@@ -36,7 +35,7 @@ impl BoostAttachArgs {
         let hooks = BindHooks::attach(directory.as_fd(), self.port)
             .with_context(|| format!("cannot attach BPF programs to {path}"))?;
         let ports = self.port.map_or_else(|| "their ports".to_owned(), |port| format!("port {port}"));
-        print_status(&format!("Processes of {path} that start now share {ports}. Ctrl-C detaches.\n"));
+        status_line!("Processes of {path} that start now share {ports}. Ctrl-C detaches.");
         while !interrupt.is_raised() {
             interrupt.wait(None)?;
         }

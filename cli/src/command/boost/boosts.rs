@@ -13,7 +13,6 @@ use linerate_tune::plan::PlannedChange;
 use linerate_tune::{TunePlan, transaction};
 
 use super::arguments::BoostTargetArgs;
-use crate::output::print_status;
 
 /// Prefix of the goal of every boost.
 const GOAL: &str = "boost";
@@ -128,7 +127,7 @@ pub(super) fn close_ended(writer: &mut JournalWriter, host: &Host, server: &Obse
     let ended_tunes: Vec<u64> = writer.tunes().iter().filter(has_ended).map(|tune| tune.begun.tune).collect();
     for tune in ended_tunes {
         transaction::undo(writer, host, Some(tune), UndoReason::Finished)?;
-        print_status(&format!("tune {tune} is closed: its server has ended\n"));
+        status_line!("tune {tune} is closed: its server has ended");
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use linerate_host::CpuSet;
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::workload::{WorkloadOptions, WorkloadSource};
@@ -20,6 +20,7 @@ use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaProbe, ReplicaSet, Re
 use rustix::process::Signal;
 
 use super::apply::must_be_root;
+use crate::named_values::{NamedValue, one_of};
 use crate::output::print_status;
 use crate::quantity;
 use crate::view;
@@ -73,8 +74,8 @@ struct ServerArgs {
     #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
     cpus: Option<CpuSet>,
     /// Which copy gets a datagram
-    #[arg(long, value_enum, default_value_t = SteerArg::Cpu)]
-    steer: SteerArg,
+    #[arg(long, default_value = "cpu", value_parser = one_of(STEERINGS))]
+    steer: ReplicaSteering,
     /// Environment variable of the copies; {replica} is the number of the copy, also in COMMAND;
     /// repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
@@ -84,15 +85,15 @@ struct ServerArgs {
     command: Vec<OsString>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SteerArg {
-    /// The copy on the CPU where it arrives: for servers without client state
-    Cpu,
-    /// Always the same copy for a client's address and port
-    Flow,
-    /// Always the same copy for a QUIC connection, also when the client's address changes
-    QuicCid,
-}
+const STEERINGS: &[NamedValue<ReplicaSteering>] = &[
+    ("cpu", "The copy on the CPU where it arrives: for servers without client state", ReplicaSteering::Cpu),
+    ("flow", "Always the same copy for a client's address and port", ReplicaSteering::Flow),
+    (
+        "quic-cid",
+        "Always the same copy for a QUIC connection, also when the client's address changes",
+        ReplicaSteering::QuicId,
+    ),
+];
 
 fn variable(text: &str) -> Result<(OsString, OsString), String> {
     match text.split_once('=') {
@@ -154,11 +155,7 @@ impl ServerArgs {
             replicas,
             port,
             cpus: self.cpus,
-            steering: match self.steer {
-                SteerArg::Cpu => ReplicaSteering::Cpu,
-                SteerArg::Flow => ReplicaSteering::Flow,
-                SteerArg::QuicCid => ReplicaSteering::QuicId,
-            },
+            steering: self.steer,
             takeover,
             takeover_pid: None,
             probe: None,

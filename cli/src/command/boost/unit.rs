@@ -14,7 +14,7 @@ use super::run::copies;
 use crate::command::tune::persist::check_program;
 use crate::command::tune::{ConsentMode, StateDirArgs};
 use crate::interrupt::InterruptFlag;
-use crate::output::{self, print_status};
+use crate::output;
 
 #[derive(Debug, Args)]
 pub(super) struct BoostUnitArgs {
@@ -54,13 +54,13 @@ impl BoostUnitArgs {
         );
         let current_value = setting.read(&host)?;
         if current_value == new_value {
-            print_status("nothing to change: the drop-in is as it should be\n");
+            status_line!("nothing to change: the drop-in is as it should be");
             return Ok(ExitCode::SUCCESS);
         }
         let notes: String = replica_unit.notes.iter().map(|note| format!("{note}\n")).collect();
         output::print(&format!("{setting}:\n\n{}\n{notes}", replica_unit.drop_in))?;
         if interrupt.is_raised() || !self.consent.confirm("write this drop-in?", &interrupt)? {
-            print_status("nothing was changed\n");
+            status_line!("nothing was changed");
             return Ok(ExitCode::from(1));
         }
         let mut writer = self.state_dir.writable_store()?.lock()?;
@@ -75,10 +75,10 @@ impl BoostUnitArgs {
         transaction.end(refusal.clone())?;
         ensure!(refusal.is_none(), "{}", refusal.unwrap_or_default());
         let undo = self.state_dir.command(&format!("undo {tune}"));
-        print_status(&format!(
-            "Tune {tune} is made. Start the copies: systemctl restart {}. To undo it: {undo}\n",
+        status_line!(
+            "Tune {tune} is made. Start the copies: systemctl restart {}. To undo it: {undo}",
             replica_unit.unit
-        ));
+        );
         Ok(ExitCode::SUCCESS)
     }
 

@@ -28,9 +28,7 @@ pub(super) fn watch(
 ) -> Result<WatchOutcome> {
     let (store, query) = (target.state_dir.store(), target.server_query()?);
     let undo = target.state_dir.command(&format!("undo {tune}"));
-    print_status(&format!(
-        "Tune {tune} is watched; Ctrl-C ends that and leaves it in effect ({undo} undoes it).\n"
-    ));
+    status_line!("Tune {tune} is watched; Ctrl-C ends that and leaves it in effect ({undo} undoes it).");
     let mut end_event = None;
     let stop = || interrupt.is_raised();
     watch::watch(host, &store, tune, (&query, boost_choice), &stop, &mut |event| {
@@ -38,7 +36,7 @@ pub(super) fn watch(
         end_event = matches!(event, WatchEvent::Ended | WatchEvent::Undone).then_some(event);
     })?;
     if end_event.is_none() {
-        print_status(&format!("Tune {tune} stays in effect and is no longer watched.\n"));
+        status_line!("Tune {tune} stays in effect and is no longer watched.");
     }
     Ok(if end_event == Some(WatchEvent::Ended) { WatchOutcome::Ended } else { WatchOutcome::Over })
 }

@@ -126,7 +126,7 @@ impl TuneApplyArgs {
         }
         let changes = count_with_noun(count, "change");
         if !self.options.consent.confirm(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
-            print_status("nothing was changed\n");
+            status_line!("nothing was changed");
             write_unchanged(&task, &host, json.as_ref(), Some(unconfirmed_reason(&interrupt)))?;
             return Ok(ExitCode::from(1));
         }
@@ -265,7 +265,7 @@ fn apply_all(
                 return Ok(Some(format!("planning again after a link reset: {}", output::one_line(&error))));
             }
         };
-        print_status(&format!("planned again: {}\n", view::tune_plan::summary(&plan, &task.host_name)));
+        status_line!("planned again: {}", view::tune_plan::summary(&plan, &task.host_name));
         transaction.replan(&plan)?;
     }
     Ok(Some(format!("the plan requires another link reset after {MOST_RESETS} resets")))
@@ -412,7 +412,7 @@ fn write_unchanged(
 
 /// Undoes a tune of this call.
 fn undo(store: &StateStore, host: &Host, id: u64, reason: UndoReason) -> Result<UndoReport> {
-    print_status(&format!("undoing tune {id}\n"));
+    status_line!("undoing tune {id}");
     Ok(transaction::undo(&mut store.lock_waiting()?, host, Some(id), reason)?)
 }
 
@@ -456,7 +456,7 @@ pub(crate) fn check_unfinished_tunes(
 ) -> Result<()> {
     let mut writer = store.lock()?;
     for undo_report in transaction::undo_overdue(&mut writer, host)? {
-        print_status(&format!("overdue: {}\n", view::tune::undo_summary(&undo_report)));
+        status_line!("overdue: {}", view::tune::undo_summary(&undo_report));
     }
     let Some(last_tune) = writer.tunes().last() else { return Ok(()) };
     let number = last_tune.begun.tune;

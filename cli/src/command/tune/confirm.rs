@@ -74,11 +74,11 @@ pub(crate) fn is_undone(
 ) -> Result<bool> {
     let answer = wait(&state_dir.store(), host, tune, deadline, interrupt)?;
     match answer {
-        ConfirmationAnswer::Confirmed => print_status(&format!("Tune {tune} is confirmed and stays.\n")),
+        ConfirmationAnswer::Confirmed => status_line!("Tune {tune} is confirmed and stays."),
         ConfirmationAnswer::Open => {}
         ConfirmationAnswer::Undone => {
             let history = state_dir.command("history");
-            print_status(&format!("Tune {tune} is undone: {history} has the reason.\n"));
+            status_line!("Tune {tune} is undone: {history} has the reason.");
         }
     }
     Ok(answer == ConfirmationAnswer::Undone)
@@ -119,7 +119,7 @@ fn wait(
             break ConfirmationAnswer::Undone;
         }
         let remaining = deadline.saturating_sub(boot_seconds());
-        print_status(&format!("\r\u{1b}[Kundone in {remaining} s; Enter keeps it (Ctrl-C: decide later) "));
+        status!("\r\u{1b}[Kundone in {remaining} s; Enter keeps it (Ctrl-C: decide later) ");
         let has_input = interrupt.wait_for(&stdin, Some(TICK))?;
         if interrupt.is_raised() {
             break ConfirmationAnswer::Open;

@@ -14,7 +14,6 @@ use linerate_load::{Generator, LatencyQuantiles, LoadSlot};
 
 use crate::command::remote_args::RemoteArgs;
 use crate::interrupt::InterruptFlag;
-use crate::output::print_status;
 use crate::quantity;
 
 /// Interval of latency reports, so that each sample of a measurement contains some.
@@ -75,7 +74,7 @@ impl GeneratedLoadArgs {
         options.cancel = Arc::clone(&cancel);
         let mut generators = RemoteGenerators::start(options).context("--from")?;
         for warning in generators.warnings() {
-            print_status(&format!("{warning}\n"));
+            status_line!("{warning}");
         }
         let slot = LoadSlot { interval: Some(INTERVAL), ..LoadSlot::rate(per_second, SLOT) };
         slot.check()?;

@@ -17,7 +17,6 @@ use super::apply::runner::AppliedTune;
 use super::arguments::ConsentMode;
 use super::generated_load::{GeneratedLoad, GeneratedLoadArgs};
 use crate::interrupt::InterruptFlag;
-use crate::output::print_status;
 use crate::view;
 
 /// Samples of a window.
@@ -175,7 +174,7 @@ impl StartedMeasurement<'_> {
             ));
         }
         let ports = self.meter.service().ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
-        print_status(&format!("measuring the service on UDP port {ports} before the changes\n"));
+        status_line!("measuring the service on UDP port {ports} before the changes");
         let remaining = self.sample_window(false, SAMPLES - 1)?;
         let samples = [first.samples, remaining.samples].concat();
         self.windows.push(ServiceWindow { changed: false, samples });
@@ -186,7 +185,7 @@ impl StartedMeasurement<'_> {
     /// many samples, because it is followed by a window without them.
     fn measure(&mut self, with_changes: bool) -> Result<(), String> {
         let state_text = if with_changes { "with the changes" } else { "without the changes" };
-        print_status(&format!("measuring the service {state_text}\n"));
+        status_line!("measuring the service {state_text}");
         let _ = self.interrupt.wait(Some(SETTLING));
         let is_doubled = with_changes && self.order == WindowOrder::Alternate;
         let window = self.sample_window(with_changes, if is_doubled { 2 * SAMPLES } else { SAMPLES })?;
@@ -238,7 +237,7 @@ impl StartedMeasurement<'_> {
         if self.order == WindowOrder::Alternate {
             let undo_report = undo(applied_tune.id)?;
             if let Err(reason) = self.measure(false) {
-                print_status(&format!("tune {} is undone\n", applied_tune.id));
+                status_line!("tune {} is undone", applied_tune.id);
                 applied_tune.broke_off =
                     Some(format!("the measurement broke off while the changes were undone ({reason})"));
                 return Ok((Known::unknown(reason), Some(undo_report)));

@@ -14,7 +14,7 @@ use crate::command::results::write_result;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
-use crate::output::{OutputTarget, print_status};
+use crate::output::OutputTarget;
 use crate::view;
 
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) fn undo_and_print(
     let mut writer = state_dir.existing_store()?.lock()?;
     if let Some(corruption) = writer.trouble() {
         let journal = writer.store().journal_path().display().to_string();
-        print_status(&format!("linerate: {}\n", view::tune::journal_damage(corruption, &journal)));
+        status_line!("linerate: {}", view::tune::journal_damage(corruption, &journal));
     }
     let (host, started_unix_seconds) = (Host::live(), origin::unix_seconds());
     let undo_report = transaction::undo(&mut writer, &host, id, UndoReason::Asked)?;

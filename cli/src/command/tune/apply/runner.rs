@@ -16,7 +16,6 @@ use linerate_tune::transaction::{ChangeOutcome, TuneError, TuneTransaction, boot
 use super::super::{StateDirArgs, confirm};
 use crate::interrupt::InterruptFlag;
 use crate::origin;
-use crate::output::print_status;
 use crate::render::format::count_with_noun;
 use crate::view::tune_plan;
 
@@ -121,16 +120,11 @@ impl<'a> TuneRun<'a> {
             if let Some(reason) = self.stop_reason() {
                 return Ok(Some(reason));
             }
-            print_status(&format!(
-                "{:>3}/{}  {} ... ",
-                self.steps.len() + 1,
-                self.total,
-                tune_plan::one_line(change)
-            ));
+            status!("{:>3}/{}  {} ... ", self.steps.len() + 1, self.total, tune_plan::one_line(change));
             let outcome = match self.apply_change(transaction, change) {
                 Ok(outcome) => outcome,
                 Err(TuneError::Journal(error)) => {
-                    print_status("not journaled\n");
+                    status_line!("not journaled");
                     return Err(error.into());
                 }
                 Err(error) => ChangeOutcome::Refused { why: error.to_string() },
@@ -142,7 +136,7 @@ impl<'a> TuneRun<'a> {
                 }
                 (outcome, _) => (outcome, false),
             };
-            print_status(&format!("{}\n", outcome_text(&outcome, &change.setting.to_string())));
+            status_line!("{}", outcome_text(&outcome, &change.setting.to_string()));
             let refusal = match &outcome {
                 ChangeOutcome::Refused { why } => Some(why.clone()),
                 ChangeOutcome::Made | ChangeOutcome::Already => None,
