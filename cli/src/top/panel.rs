@@ -37,7 +37,7 @@ pub(crate) struct PanelHead {
 }
 
 /// Rows that belong together.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RowBlock {
     // The item of the rows. `None` if it has no details to open.
     pub(crate) item: Option<HistoryItem>,

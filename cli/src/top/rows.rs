@@ -146,10 +146,8 @@ fn interface_block(
         item: Some(HistoryItem::Interface(interface.interface.clone())),
         title: interface.interface.clone(),
         facts: if is_gone { "gone".to_owned() } else { facts.join(" · ") },
-        mark: None,
         gone: is_gone,
-        rows: Vec::new(),
-        folded: None,
+        ..RowBlock::default()
     }
 }
 
@@ -233,16 +231,13 @@ fn cpu_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
         let count = format::count_with_noun(cpus.len(), "CPU");
         let softirq: Vec<f64> = cpus.iter().filter_map(|cpu| cpu.softirq_share).collect();
         RowBlock {
-            item: None,
             title: node.map_or_else(|| "node not known".to_owned(), |node| format!("node {node}")),
             facts: match softirq.is_empty() {
                 true => count,
                 false => format!("{count} · softirq {:.2}", softirq.iter().sum::<f64>()),
             },
-            mark: None,
-            gone: false,
             rows: cpus.iter().map(row).collect(),
-            folded: None,
+            ..RowBlock::default()
         }
     };
     Ok(nodes.into_iter().map(block).collect())
@@ -270,7 +265,7 @@ fn socket_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
             mark: worst_severity(snapshot, &FindingSite::Service(service.name.clone())),
             gone: is_gone,
             rows: service.sockets.iter().map(|socket| socket_row(socket, &words)).collect(),
-            folded: None,
+            ..RowBlock::default()
         }
     };
     Ok(services.iter().map(block).collect())
@@ -318,13 +313,12 @@ fn thread_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
         let services = threads.iter().flat_map(|thread| &thread.services);
         let findings = services.flat_map(|service| snapshot.findings_at_stage(service, StageName::Thread));
         RowBlock {
-            item: None,
             title: format!("pid {pid}"),
             facts: if is_gone { "gone".to_owned() } else { service },
             mark: findings.map(|finding| finding.severity).max(),
             gone: is_gone,
             rows: threads.iter().map(row).collect(),
-            folded: None,
+            ..RowBlock::default()
         }
     };
     Ok(processes.into_iter().map(block).collect())
