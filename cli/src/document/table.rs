@@ -41,9 +41,13 @@ pub(crate) struct Cell {
 }
 
 impl Table {
-    /// A table with these columns; the heading of a column of numbers begins with `>`.
-    pub(crate) fn new(headings: &[&'static str]) -> Self {
-        Self { columns: headings.iter().map(|heading| Column::new(heading)).collect(), ..Self::default() }
+    /// A table with columns such as `name | >packets`. The heading of a column of numbers begins with `>`.
+    pub(crate) fn new(headings: &'static str) -> Self {
+        Self::with_columns(headings.split(" | "))
+    }
+
+    pub(crate) fn with_columns(headings: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { columns: headings.into_iter().map(Column::new).collect(), ..Self::default() }
     }
 
     pub(crate) fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {

@@ -44,6 +44,11 @@ pub(crate) fn plus_minus(median: f64, low: f64, high: f64) -> String {
     }
 }
 
+/// The text of a value, or `?`.
+pub(crate) fn known_text<T>(value: Option<T>, to_text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), to_text)
+}
+
 /// A fraction of one as a percentage: `5.5 %`, `0.02 %`, `<0.01 %`, `100 %`.
 pub(crate) fn percent(ratio: f64) -> String {
     let value = ratio * 100.0;
@@ -235,25 +240,10 @@ mod tests {
 
     #[test]
     fn rates_have_three_digits_and_a_prefix() {
-        for (value, expected) in [
-            (0.0, "0"),
-            (0.5, "0.500"),
-            (7.0, "7"),
-            (950.4, "950"),
-            (999.4, "999"),
-            (999.6, "1.00 k"),
-            (1_000.0, "1.00 k"),
-            (17_000.0, "17.0 k"),
-            (412_345.0, "412 k"),
-            (999_499.0, "999 k"),
-            (999_999.0, "1.00 M"),
-            (5_050_000.0, "5.05 M"),
-            (14_880_952.0, "14.9 M"),
-            (f64::NAN, "?"),
-            (f64::INFINITY, "?"),
-        ] {
-            assert_eq!(rate(value), expected, "{value}");
-        }
+        assert_eq!([0.0, 0.5, 7.0, 950.4, 999.4, f64::NAN].map(rate), ["0", "0.500", "7", "950", "999", "?"]);
+        assert_eq!([999.6, 1e3, 17e3, 412_345.0].map(rate), ["1.00 k", "1.00 k", "17.0 k", "412 k"]);
+        assert_eq!([999_499.0, 999_999.0, 14_880_952.0].map(rate), ["999 k", "1.00 M", "14.9 M"]);
+        assert_eq!(rate(f64::INFINITY), "?");
     }
 
     #[test]
@@ -273,79 +263,32 @@ mod tests {
     }
 
     #[test]
-    fn percentages_lose_decimals_as_they_grow() {
-        for (value, expected) in [
-            (0.0, "0 %"),
-            (0.000_01, "<0.01 %"),
-            (0.000_2, "0.02 %"),
-            (0.009_96, "1.0 %"),
-            (0.054_7, "5.5 %"),
-            (0.5, "50 %"),
-            (1.0, "100 %"),
-            (334.56, "33,456 %"),
-            (f64::NAN, "?"),
-        ] {
-            assert_eq!(percent(value), expected, "{value}");
-        }
+    fn percentages_and_ratios_lose_decimals_as_they_grow() {
+        assert_eq!([0.0, 0.000_01, 0.000_2].map(percent), ["0 %", "<0.01 %", "0.02 %"]);
+        assert_eq!([0.009_96, 0.054_7, 0.5, 1.0].map(percent), ["1.0 %", "5.5 %", "50 %", "100 %"]);
+        assert_eq!([334.56, f64::NAN].map(percent), ["33,456 %", "?"]);
+        assert_eq!([0.063, 0.96, 1.234].map(ratio), ["×0.063", "×0.96", "×1.23"]);
+        assert_eq!([9.999, 26.0, 149.4].map(ratio), ["×10.0", "×26.0", "×149"]);
     }
 
     #[test]
-    fn ratios_have_two_or_three_significant_digits() {
-        for (value, expected) in [
-            (0.063, "×0.063"),
-            (0.96, "×0.96"),
-            (1.234, "×1.23"),
-            (9.999, "×10.0"),
-            (26.0, "×26.0"),
-            (149.4, "×149"),
-        ] {
-            assert_eq!(ratio(value), expected, "{value}");
-        }
-    }
-
-    #[test]
-    fn latency_is_in_microseconds() {
-        for (value, expected) in
-            [(7, "0.00700"), (3_450, "3.45"), (118_400, "118"), (999_400, "999"), (1_234_000, "1,234")]
-        {
-            assert_eq!(microseconds(value), expected, "{value}");
-        }
-    }
-
-    #[test]
-    fn time_spans_have_the_unit_of_their_size() {
-        for (value, expected) in [
-            (106.24, "106 ns"),
-            (67.2, "67.2 ns"),
-            (999.9, "1.00 us"),
-            (1_328.0, "1.33 us"),
-            (5e6, "5.00 ms"),
-            (2e9, "2.00 s"),
-            (0.0, "0 ns"),
-        ] {
-            assert_eq!(time_span(value), expected, "{value}");
-        }
+    fn latency_is_in_microseconds_and_time_spans_have_the_unit_of_their_size() {
+        let latencies = [7, 3_450, 118_400, 999_400, 1_234_000].map(microseconds);
+        assert_eq!(latencies, ["0.00700", "3.45", "118", "999", "1,234"]);
+        assert_eq!([0.0, 67.2, 106.24].map(time_span), ["0 ns", "67.2 ns", "106 ns"]);
+        assert_eq!([999.9, 1_328.0, 5e6, 2e9].map(time_span), ["1.00 us", "1.33 us", "5.00 ms", "2.00 s"]);
     }
 
     #[test]
     fn bit_rates_are_in_megabits_and_link_speeds_have_a_suffix() {
-        assert_eq!(megabits(358_560_000.0), "359");
-        assert_eq!(megabits(9_999_999_616.0), "10,000");
-        assert_eq!(megabits(332_000.0), "0.332");
-        assert_eq!(link(10_000_000_000), "10G");
-        assert_eq!(link(2_500_000_000), "2.5G");
-        assert_eq!(link(100_000_000), "100M");
-        assert_eq!(link(9_600), "9.6k");
-        assert_eq!(link(0), "?");
+        assert_eq!([358_560_000.0, 9_999_999_616.0, 332_000.0].map(megabits), ["359", "10,000", "0.332"]);
+        assert_eq!([10_000_000_000, 2_500_000_000].map(link), ["10G", "2.5G"]);
+        assert_eq!([100_000_000, 9_600, 0].map(link), ["100M", "9.6k", "?"]);
     }
 
     #[test]
     fn counts_are_grouped_by_thousands() {
-        for (value, expected) in
-            [(0, "0"), (999, "999"), (1_000, "1,000"), (7_530_120, "7,530,120"), (14_880_952, "14,880,952")]
-        {
-            assert_eq!(grouped(value), expected);
-        }
+        assert_eq!([0, 999, 1_000, 7_530_120].map(grouped), ["0", "999", "1,000", "7,530,120"]);
     }
 
     #[test]
@@ -357,17 +300,10 @@ mod tests {
     }
 
     #[test]
-    fn utc_times_have_minutes() {
-        assert_eq!(utc(1_735_689_599), "2024-12-31 23:59 UTC");
-        assert_eq!(utc(u64::MAX), "?");
-    }
-
-    #[test]
-    fn elapsed_times_are_in_seconds_minutes_or_hours() {
-        assert_eq!(elapsed(41.6), "42 s");
-        assert_eq!(elapsed(303.0), "5 min 03 s");
-        assert_eq!(elapsed(3_725.0), "1 h 02 min");
-        assert_eq!(elapsed(f64::NAN), "?");
+    fn times_have_minutes_and_durations_the_unit_of_their_size() {
+        assert_eq!([1_735_689_599, u64::MAX].map(utc), ["2024-12-31 23:59 UTC", "?"]);
+        assert_eq!([41.6, 303.0].map(elapsed), ["42 s", "5 min 03 s"]);
+        assert_eq!([3_725.0, f64::NAN].map(elapsed), ["1 h 02 min", "?"]);
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn bar_lines(chart: &BarChart, indent: usize, reader: Reader) -> Vec<String> {
 }
 
 fn range_lines(chart: &RangeChart, indent: usize, reader: Reader) -> Vec<String> {
-    let mut table = Table::new(&["", ">", "", ""]);
+    let mut table = Table::with_columns(["", ">", "", ""]);
     for row in &chart.rows {
         let skip_text = row.skipped.as_ref().map(|reason| format!("skipped: {reason}"));
         let badge = row.badge.as_ref().map(|badge| {
@@ -228,9 +228,9 @@ fn line_chart_lines(chart: &LineChart, indent: usize, reader: Reader) -> Vec<Str
     const MOST_POINTS: usize = 40;
     let mut lines = Vec::new();
     for series in chart.series.iter().filter(|series| series.values.len() <= MOST_POINTS) {
-        let mut table = Table::new(&[">", ">"]);
+        let mut table = Table::with_columns([">", ">"]);
         for (x_value, value) in &series.values {
-            let value = value.map_or_else(|| format::UNKNOWN.to_owned(), chart.upward.format);
+            let value = format::known_text(*value, chart.upward.format);
             table.row([(chart.across.format)(*x_value), value]);
         }
         lines.extend(prose_lines(
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn columns_fit_their_content_and_long_lines_are_cut() {
-        let table = Table::new(&[">#", "name", "what"])
+        let table = Table::new("># | name | what")
             .with_rows([["1", "nsd", "reads"], ["10", "n", "a text that is too long for the line"]]);
         let reader = Reader { style: TextStyle { width: 30, colour: false }, full: false };
         let expected = ["    #  name  what", "    1  nsd   reads", "   10  n     a text that is t…"];
@@ -338,7 +338,7 @@ mod tests {
         };
         let commands = vec!["ls".to_owned(), "ps".to_owned()];
         document.sections = vec![
-            Section::new("Empty").with(Table::new(&["a"])),
+            Section::new("Empty").with(Table::new("a")),
             Section::new("For pages").only_for(Audience::Page).with("text"),
             Section::new("Facts")
                 .with(vec![Fact::new("kernel", "6.18"), Fact { commands, ..Fact::new("do", "") }])

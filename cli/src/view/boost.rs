@@ -1,11 +1,9 @@
 //! `linerate boost plan`, `apply` and `status`.
 
 pub(crate) mod replicas;
-#[cfg(test)]
-pub(crate) mod sample;
 mod server;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use linerate_host::setting::{SteeredSocket, SteeredSockets};
 use linerate_host::{Known, Setting};
@@ -26,7 +24,7 @@ use super::tune::{
 use super::tune_plan;
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{self, count_with_noun};
+use crate::render::format::{self, count_with_noun, known_text};
 
 /// Rows of a table in the short form.
 const ROWS: usize = 16;
@@ -216,7 +214,7 @@ pub(crate) fn apply(envelope: &Envelope<BoostApplyReport>, command: TuneCommand<
 /// The verification as a tone, a mark and a sentence.
 fn verification_text(verification: &BoostVerification) -> (Tone, &'static str, String) {
     let counted = |seen: &PlanConformity| {
-        let share = seen.share().map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
+        let share = known_text(seen.share(), format::percent);
         format!("{share} of {} datagrams", format::grouped(seen.packets))
     };
     match verification {
@@ -268,12 +266,12 @@ fn comparison(before: &DeliveryCounts, now: Option<&DeliveryCounts>) -> Table {
     let looks = [counted(Some(before)), counted(now)];
     let row = |what: &str, cell: fn(&DeliveryAgreement, f64) -> String| {
         let cell = |look: &Option<(DeliveryAgreement, f64)>| {
-            look.as_ref().map_or_else(|| format::UNKNOWN.to_owned(), |(seen, seconds)| cell(seen, *seconds))
+            known_text(look.as_ref(), |(seen, seconds)| cell(seen, *seconds))
         };
         let [before, now] = &looks;
         [what.to_owned(), cell(before), cell(now)]
     };
-    let mut table = Table::new(&["", ">before", ">now"]);
+    let mut table = Table::new(" | >before | >now");
     if looks.iter().all(Option::is_none) {
         return table;
     }
@@ -364,7 +362,7 @@ fn steered_group(group: &SteeredGroup) -> Vec<Block> {
             if socket.present { "there" } else { "gone: its packets go to others" }.to_owned(),
         ]
     };
-    let table = Table::new(&[">socket", "for CPUs", ">packets", "by CPUs", "socket is"]);
+    let table = Table::new(">socket | for CPUs | >packets | by CPUs | socket is");
     let table = limited(table.with_rows(steered.sockets.iter().map(row)));
     let mut blocks = vec![Block::from(format!("{name}: packets so far")), table.into()];
     blocks.extend(hash_fallback(steered).map(|text| Block::Paragraph(Tone::Warn, text)));

@@ -63,7 +63,7 @@ pub(crate) fn figures(figures: &[RunFigure]) -> Table {
             Cell { text: verdict_name(figure.verdict).to_owned(), tone: tone(figure.verdict) },
         ]
     });
-    Table::new(&["", ">old", ">new", ">new by old (95 %)", "verdict"]).with_rows(rows)
+    Table::new(" | >old | >new | >new by old (95 %) | verdict").with_rows(rows)
 }
 
 /// `answered_ratio ×0.81`.

@@ -7,7 +7,7 @@ use crate::document::{
     Audience, BarChart, Block, Document, Section, SegmentFill, StackedBar, Table, Tile, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, grouped, microseconds, percent, significant, time_span};
+use crate::render::format::{UNKNOWN, grouped, known_text, microseconds, percent, significant, time_span};
 
 /// Further rows are left out of the text.
 const MOST_REASONS: usize = 8;
@@ -112,9 +112,7 @@ fn about(report: &DelayReport) -> String {
 }
 
 fn tiles(report: &DelayReport) -> Vec<Tile> {
-    let tile = |value: Option<u64>, label| {
-        Tile::new(value.map_or_else(|| UNKNOWN.to_owned(), microseconds), "us", label)
-    };
+    let tile = |value: Option<u64>, label| Tile::new(known_text(value, microseconds), "us", label);
     vec![
         tile(report.end_to_end_ns.p50, "median, from interrupt to driver"),
         tile(report.end_to_end_ns.p99, "99th percentile"),
@@ -123,8 +121,7 @@ fn tiles(report: &DelayReport) -> Vec<Tile> {
 }
 
 fn quantile_cells(ns: &DelayQuantiles) -> [String; 5] {
-    [ns.p50, ns.p90, ns.p99, ns.p999, ns.max]
-        .map(|quantile| quantile.map_or_else(|| UNKNOWN.to_owned(), microseconds))
+    [ns.p50, ns.p90, ns.p99, ns.p999, ns.max].map(|quantile| known_text(quantile, microseconds))
 }
 
 fn stages(report: &DelayReport) -> Table {
@@ -135,7 +132,7 @@ fn stages(report: &DelayReport) -> Table {
     };
     let rows = report.stages.iter().map(|stage| row(stage_name(stage.stage), &stage.ns, &stage.slowest_ns));
     let end_to_end = row("end to end", &report.end_to_end_ns, &report.slowest_ns);
-    Table::new(&["stage", ">p50", ">p90", ">p99", ">p99.9", ">max", ">slow p50", ">slow p99"])
+    Table::new("stage | >p50 | >p90 | >p99 | >p99.9 | >max | >slow p50 | >slow p99")
         .with_rows(rows.chain([end_to_end]))
         .with_caption(format!("slow: of the {} of requests", slowest_words(report)))
 }
@@ -189,7 +186,7 @@ fn reasons(report: &DelayReport) -> Table {
             cause_words(cause),
         ]
     });
-    Table::new(&[">share", ">requests", "stage", ">median us", "reason"])
+    Table::new(">share | >requests | stage | >median us | reason")
         .with_rows(rows)
         .with_text_limit(MOST_REASONS, "less frequent reasons")
 }
@@ -202,13 +199,13 @@ fn cpus(report: &DelayReport) -> Table {
             [name, cpu.cpu.to_string(), grouped(cpu.ns.count), p50, p90, p99, p999, max]
         })
     });
-    Table::new(&["stage", ">CPU", ">requests", ">p50", ">p90", ">p99", ">p99.9", ">max"]).with_rows(rows)
+    Table::new("stage | >CPU | >requests | >p50 | >p90 | >p99 | >p99.9 | >max").with_rows(rows)
 }
 
 fn softirqs(report: &DelayReport) -> Table {
     let rows = report.softirqs.iter().filter(|cpu| cpu.run_ns.count > 0).map(|cpu| {
         let [p50, _, p99, _, max] = quantile_cells(&cpu.run_ns);
-        let packets = |value: Option<u64>| value.map_or_else(|| UNKNOWN.to_owned(), grouped);
+        let packets = |value: Option<u64>| known_text(value, grouped);
         [
             cpu.cpu.to_string(),
             grouped(cpu.run_ns.count),
@@ -218,22 +215,12 @@ fn softirqs(report: &DelayReport) -> Table {
             packets(cpu.poll_packets.p50),
             packets(cpu.poll_packets.max),
             significant(cpu.interrupts_per_second),
-            cpu.time_squeezes.value().map_or_else(|| UNKNOWN.to_owned(), |count| grouped(*count)),
+            known_text(cpu.time_squeezes.value(), |count| grouped(*count)),
         ]
     });
-    Table::new(&[
-        ">CPU",
-        ">runs",
-        ">run p50 us",
-        ">p99 us",
-        ">max us",
-        ">packets/poll",
-        ">max",
-        ">irqs/s",
-        ">squeezed",
-    ])
-    .with_rows(rows)
-    .with_text_limit(MOST_CPUS, "more CPUs")
+    Table::new(">CPU | >runs | >run p50 us | >p99 us | >max us | >packets/poll | >max | >irqs/s | >squeezed")
+        .with_rows(rows)
+        .with_text_limit(MOST_CPUS, "more CPUs")
 }
 
 fn longest_table(report: &DelayReport) -> Table {
@@ -244,7 +231,7 @@ fn longest_table(report: &DelayReport) -> Table {
         };
         [run.cpu.to_string(), run.name.clone(), microseconds(run.ns), functions]
     });
-    Table::new(&[">CPU", "softirq", ">us", "functions in its middle, innermost first"]).with_rows(rows)
+    Table::new(">CPU | softirq | >us | functions in its middle, innermost first").with_rows(rows)
 }
 
 fn overhead_text(report: &DelayReport) -> String {

@@ -369,7 +369,7 @@ fn cpus_words(cpus: &CpuSet, paths: &InterfacePaths) -> String {
 
 impl DoctorFinding {
     fn section(&self, number: usize) -> Section {
-        let evidence = Table::new(&["seen", "value", "read from"]).with_rows(
+        let evidence = Table::new("seen | value | read from").with_rows(
             self.evidence.iter().map(|item| [item.what.clone(), value(&item.value), item.read_from.clone()]),
         );
         let mut section = Section::new(&self.title).with_for(Audience::Page, evidence);

@@ -13,7 +13,7 @@ use crate::document::{
 };
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::count_with_noun;
-use crate::render::format::{UNKNOWN, grouped, percent, time_span};
+use crate::render::format::{grouped, known_text, percent, time_span};
 pub(crate) use live::PrintedDrops;
 
 /// Least width of a segment with packets.
@@ -226,7 +226,7 @@ fn stage_description(step: PathStep) -> &'static str {
 }
 
 fn packets(packets: &Known<u64>) -> String {
-    packets.value().map_or_else(|| UNKNOWN.to_owned(), |packets| grouped(*packets))
+    known_text(packets.value(), |packets| grouped(*packets))
 }
 
 /// A loss in one line: cause, place, and the counter that reports it.
@@ -258,7 +258,7 @@ fn unaccounted(entry: &StageEntry) -> Vec<String> {
 
 fn other_losses_section(accounting: &PacketAccounting) -> Section {
     let rows = accounting.elsewhere.iter().map(|loss| [grouped(loss.packets), loss_line(loss)]);
-    Section::new("Elsewhere").with(Table::new(&[">lost", "cause"]).with_rows(rows).into_listing().wrapping())
+    Section::new("Elsewhere").with(Table::new(">lost | cause").with_rows(rows).into_listing().wrapping())
 }
 
 /// Each cause of losses once, with its remedy.

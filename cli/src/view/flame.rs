@@ -1,8 +1,6 @@
 //! `linerate flame`.
 
 mod comparison;
-#[cfg(test)]
-pub(crate) mod fixture;
 mod verdict;
 mod words;
 
@@ -13,7 +11,7 @@ use linerate_trace::flame::{CpuContext, CpuProfile, DrawOptions, StackProfile, d
 
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Picture, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, grouped, percent, time_span};
+use crate::render::format::{UNKNOWN, grouped, known_text, percent, time_span};
 pub(crate) use comparison::difference_graph;
 use verdict::{FlameVerdict, spinning_share};
 use words::{callers, lock_kind, lock_total, overhead_text, sampling_text, share_uncertainty};
@@ -119,7 +117,7 @@ fn graph_section(
 fn tiles(result: &FlameResult) -> Vec<Tile> {
     let Some(profile) = &result.profile else { return Vec::new() };
     let samples: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
-    let interrupt = result.interrupt_share().map_or_else(|| UNKNOWN.to_owned(), percent);
+    let interrupt = known_text(result.interrupt_share(), percent);
     let spinning = result.contention.as_ref().and_then(|locks| spinning_share(locks, profile));
     [
         Tile::new(grouped(samples), "", "samples"),
@@ -222,7 +220,7 @@ fn locks(contention: Option<&LockContention>) -> Vec<Section> {
             callers(waited),
         ]
     });
-    let table = Table::new(&[">lost", ">waits", ">longest", "lock", "function and its callers"])
+    let table = Table::new(">lost | >waits | >longest | lock | function and its callers")
         .into_listing()
         .with_rows(rows)
         .with_text_limit(FEW, "more");
@@ -233,10 +231,7 @@ fn functions(functions: &[SelfSamples]) -> Table {
     let rows = functions.iter().take(MANY / 2).map(|own| {
         [percent(own.share), grouped(own.samples), function_name(&own.function, own.module.as_ref())]
     });
-    Table::new(&[">share", ">samples", "function"])
-        .into_listing()
-        .with_rows(rows)
-        .with_text_limit(FEW, "more")
+    Table::new(">share | >samples | function").into_listing().with_rows(rows).with_text_limit(FEW, "more")
 }
 
 fn function_name(name: &str, module: Option<&String>) -> String {
@@ -257,10 +252,9 @@ fn cpus(profile: &StackProfile) -> Section {
         let shares = contexts.map(|context| share(profile.samples_in(context, Some(cpu.cpu)), cpu.samples));
         [cpu.cpu.to_string(), grouped(cpu.samples)].into_iter().chain(shares).collect::<Vec<_>>()
     });
-    let table =
-        Table::new(&[">CPU", ">samples", ">irq", ">softirq", ">in calls", ">ksoftirqd", ">tasks", ">idle"])
-            .with_rows(rows)
-            .with_text_limit(FEW_CPUS, "CPUs with less in interrupt context");
+    let table = Table::new(">CPU | >samples | >irq | >softirq | >in calls | >ksoftirqd | >tasks | >idle")
+        .with_rows(rows)
+        .with_text_limit(FEW_CPUS, "CPUs with less in interrupt context");
     Section::new("CPUs, shares of samples").with(table)
 }
 
@@ -279,4 +273,4 @@ fn method(result: &FlameResult) -> Section {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

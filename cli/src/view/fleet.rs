@@ -6,7 +6,7 @@ use linerate_host::{Severity, StageName};
 use crate::command::report::fleet_report::{FleetFigures, FleetHost, FleetReport};
 use crate::document::{Audience, Cell, Document, Mark, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, count_with_noun, significant};
+use crate::render::format::{UNKNOWN, count_with_noun, known_text, significant};
 
 /// Hosts that a row lists by name.
 const MOST_NAMES: usize = 6;
@@ -77,7 +77,7 @@ fn hosts(fleet: &FleetReport) -> Table {
             .chain(version_cells)
             .collect::<Vec<_>>()
     });
-    Table::new(&["host", ">high", ">medium", ">low", ">note", ">unknown", ">outliers", "linerate", "kernel"])
+    Table::new("host | >high | >medium | >low | >note | >unknown | >outliers | linerate | kernel")
         .with_rows(rows)
         .with_text_limit(40, "hosts more")
 }
@@ -88,7 +88,7 @@ fn problems(fleet: &FleetReport) -> Table {
             .iter()
             .map(|reason| [Cell::from(host.name.clone()), Cell::toned(reason.clone(), Tone::Bad)])
     });
-    Table::new(&["host", "why"]).wrapping().with_rows(rows).with_text_limit(40, "more")
+    Table::new("host | why").wrapping().with_rows(rows).with_text_limit(40, "more")
 }
 
 fn findings(fleet: &FleetReport) -> Table {
@@ -104,7 +104,7 @@ fn findings(fleet: &FleetReport) -> Table {
             Cell::from(names),
         ]
     });
-    Table::new(&["finding", "severity", ">hosts", "which"]).wrapping().with_rows(rows)
+    Table::new("finding | severity | >hosts | which").wrapping().with_rows(rows)
 }
 
 fn stages() -> impl Iterator<Item = StageName> {
@@ -113,7 +113,6 @@ fn stages() -> impl Iterator<Item = StageName> {
 
 /// A row per host, a column per stage.
 fn matrix(fleet: &FleetReport) -> Table {
-    let headings: Vec<&'static str> = std::iter::once("host").chain(stages().map(StageName::name)).collect();
     let rows = fleet.hosts.iter().filter(|host| host.findings.is_some()).map(|host| {
         let stage_cell = |stage: StageName| {
             let findings = host.findings.iter().flatten().filter_map(|(id, severity)| {
@@ -126,7 +125,7 @@ fn matrix(fleet: &FleetReport) -> Table {
         };
         std::iter::once(Cell::from(host.name.clone())).chain(stages().map(stage_cell)).collect::<Vec<_>>()
     });
-    Table::new(&headings).with_rows(rows)
+    Table::with_columns(std::iter::once("host").chain(stages().map(StageName::name))).with_rows(rows)
 }
 
 fn outliers(fleet: &FleetReport) -> Table {
@@ -139,7 +138,7 @@ fn outliers(fleet: &FleetReport) -> Table {
             Cell::from(outlier.agreeing.to_string()),
         ]
     });
-    Table::new(&["host", "value", "here", "others", ">hosts"])
+    Table::new("host | value | here | others | >hosts")
         .with_rows(rows)
         .with_text_limit(40, "values more")
         .with_caption("Nearly all other hosts agree on these values. A figure is compared with the median.")
@@ -148,19 +147,14 @@ fn outliers(fleet: &FleetReport) -> Table {
 fn figures(fleet: &FleetReport) -> Table {
     let has_figures = |host: &&FleetHost| host.figures != FleetFigures::default();
     let rows = fleet.hosts.iter().filter(has_figures).map(|host| {
-        let figure_text = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), significant);
+        let figure_text = |value: Option<f64>| known_text(value, significant);
         let figures = host.figures.named_figures().map(|(_, value)| Cell::from(figure_text(value)));
         std::iter::once(Cell::from(host.name.clone())).chain(figures).collect::<Vec<_>>()
     });
-    Table::new(&[
-        "host",
-        ">lost/s (doctor)",
-        ">lost/s (drops)",
-        ">CPU ns per packet",
-        ">capacity/s",
-        ">first step/s",
-        ">last step/s",
-    ])
+    Table::new(
+        "host | >lost/s (doctor) | >lost/s (drops) | >CPU ns per packet | >capacity/s | \
+        >first step/s | >last step/s",
+    )
     .with_rows(rows)
     .with_text_limit(40, "hosts more")
 }

@@ -136,7 +136,7 @@ fn limits(limits: &[CapacityLimit]) -> Table {
             percent(limit.used_share),
         ]
     });
-    Table::new(&["resource", ">datagrams/s", ">90 % interval", ">used"]).with_rows(rows)
+    Table::new("resource | >datagrams/s | >90 % interval | >used").with_rows(rows)
 }
 
 fn remedies(report: &HeadroomReport) -> Block {
@@ -151,7 +151,7 @@ fn remedies(report: &HeadroomReport) -> Block {
             resource(&gain.next_limit),
         ]
     });
-    let table = Table::new(&["change", ">datagrams/s", ">gain", "then limited by"]).with_rows(rows);
+    let table = Table::new("change | >datagrams/s | >gain | then limited by").with_rows(rows);
     Block::Table(table)
 }
 
@@ -181,17 +181,9 @@ fn cpus(cpus: &[CpuDemand]) -> Table {
             cost(&cpu.service, |cost| cost.packet_ns),
         ]
     });
-    let headings = [
-        ">CPU",
-        ">softirqs",
-        ">service",
-        ">others",
-        ">softirq ns",
-        ">in full batches",
-        ">service ns",
-        ">in full batches",
-    ];
-    Table::new(&headings).with_rows(rows)
+    let headings = ">CPU | >softirqs | >service | >others | >softirq ns | >in full batches | >service ns | \
+        >in full batches";
+    Table::new(headings).with_rows(rows)
 }
 
 pub(crate) fn resource(resource: &LimitingResource) -> String {

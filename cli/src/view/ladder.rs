@@ -15,7 +15,8 @@ use crate::document::{
 use crate::envelope::{CommandResult, Envelope};
 use crate::origin::HostSummary;
 use crate::render::format::{
-    self, UNKNOWN, cpu_list, grouped, megabits, microseconds, percent, plus_minus, rate, rate_range, ratio,
+    self, UNKNOWN, cpu_list, grouped, known_text, megabits, microseconds, percent, plus_minus, rate,
+    rate_range, ratio,
 };
 pub(crate) use words::verdict_name;
 use words::{
@@ -85,10 +86,6 @@ fn reason(step: &StepReport) -> &str {
     step.skipped_because.as_deref().unwrap_or("no reason recorded")
 }
 
-fn known_text<T>(value: Option<T>, to_text: impl FnOnce(T) -> String) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), to_text)
-}
-
 fn applied(report: &LadderReport) -> impl Iterator<Item = &StepReport> {
     report.steps.iter().filter(|step| step.applied)
 }
@@ -138,7 +135,7 @@ fn rates(report: &LadderReport) -> Table {
             verdict.unwrap_or_default(),
         ]
     });
-    Table::new(&["step", ">tps", ">±", ">95 % of tps", ">Mbit/s", ">of link", ">ratio", ">95 %", "verdict"])
+    Table::new("step | >tps | >± | >95 % of tps | >Mbit/s | >of link | >ratio | >95 % | verdict")
         .with_rows(rows)
         .only_for(Audience::Page, &["95 % of tps"])
         .with_caption("ratio: rate against the configuration before the step, by alternation")
@@ -158,7 +155,7 @@ fn latency_table(report: &LadderReport) -> Table {
             goodput("5"),
         ]
     });
-    Table::new(&["step", ">loss", ">p50 us", ">p99 us", ">p99.9 us", ">at 2x", ">at 5x"])
+    Table::new("step | >loss | >p50 us | >p99 us | >p99.9 us | >at 2x | >at 5x")
         .with_rows(rows)
         .with_caption("at 2x, 5x: share of the capacity still answered when that much is offered")
 }
@@ -179,13 +176,11 @@ fn costs(report: &LadderReport) -> Table {
         let sources = sources.join(", ");
         format!("published ratio: the same step in {sources}, other hardware, not measured here")
     };
-    Table::new(&["step", ">cycles", ">instructions", ">published ratio"])
-        .with_rows(rows)
-        .with_caption(caption)
+    Table::new("step | >cycles | >instructions | >published ratio").with_rows(rows).with_caption(caption)
 }
 
 fn step_details(step: &StepReport) -> Block {
-    let mut changes = Table::new(&["setting", "before", "after"]).into_listing();
+    let mut changes = Table::new("setting | before | after").into_listing();
     for change in &step.changes {
         changes.row([change.setting.clone(), change.from.clone(), change.to.clone()]);
     }

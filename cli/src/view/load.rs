@@ -13,7 +13,7 @@ use crate::document::{
     Table, Tile, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, count_with_noun, cpu_list, grouped, microseconds, percent, rate};
+use crate::render::format::{count_with_noun, cpu_list, grouped, known_text, microseconds, percent, rate};
 
 impl CommandResult for LoadReport {
     const SCHEMA: &'static str = "linerate.load/2";
@@ -129,7 +129,7 @@ fn ramp(envelope: &Envelope<RampReport>) -> Document {
     facts.extend(step_fact);
     let rows = steps.iter().map(|step| {
         [
-            step.requested_per_second.map_or_else(|| UNKNOWN.to_owned(), rate),
+            known_text(step.requested_per_second, rate),
             rate(step.offered_per_second),
             rate(step.answered_per_second),
             percent(step.loss_ratio()),
@@ -138,9 +138,8 @@ fn ramp(envelope: &Envelope<RampReport>) -> Document {
             latency_at(&step.latency_ns, 1.0),
         ]
     });
-    let table =
-        Table::new(&[">asked/s", ">offered/s", ">answered/s", ">loss", ">p50 us", ">p99 us", ">max us"])
-            .with_rows(rows);
+    let table = Table::new(">asked/s | >offered/s | >answered/s | >loss | >p50 us | >p99 us | >max us")
+        .with_rows(rows);
     let verdict = format!("Up to {}/s answered of {}/s offered", rate(best_rate), rate(highest_rate));
     let result = Document {
         about: generator_text(&report.generator),
@@ -339,7 +338,7 @@ fn slot_tiles(outcome: &SlotOutcome) -> Vec<Tile> {
 fn latency_table(outcome: &SlotOutcome) -> Table {
     let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
     let figures = quantiles.map(|quantile| latency_at(&outcome.latency_ns, quantile));
-    Table::new(&["", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">max"])
+    Table::new(" | >p50 | >p90 | >p99 | >p99.9 | >p99.99 | >max")
         .with_rows([std::iter::once("from the intended send time".to_owned()).chain(figures)])
 }
 
@@ -356,13 +355,13 @@ fn overload_section(overload: &[OverloadResult]) -> Section {
         };
         [format!("{} x", result.factor), rate(result.offered_per_second), goodput]
     });
-    let table = Table::new(&["asked", ">offered/s", "of capacity still answered"]).with_rows(rows);
+    let table = Table::new("asked | >offered/s | of capacity still answered").with_rows(rows);
     Section::new("Above capacity").with(table)
 }
 
 /// A latency, us.
 fn latency_at(latency: &Latency, quantile: f64) -> String {
-    latency.quantile(quantile).map_or_else(|| UNKNOWN.to_owned(), microseconds)
+    known_text(latency.quantile(quantile), microseconds)
 }
 
 fn seconds(value: f64) -> String {

@@ -1,6 +1,5 @@
 //! `linerate lab paths`.
 
-use linerate_host::Known;
 use linerate_lab::ladder::report::{RateEstimate, VersusPrevious};
 use linerate_lab::paths::report::{CostContext, PathCost, PathReport, PathsReport};
 
@@ -10,7 +9,8 @@ use crate::document::{
 };
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{
-    self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, rate_range, ratio, significant,
+    self, UNKNOWN, grouped, known_text, microseconds, percent, plus_minus, rate, rate_range, ratio,
+    significant,
 };
 use crate::view::ladder::{comparison_badge, comparison_cells, rates_chart, verdict_name};
 
@@ -103,7 +103,7 @@ fn notes(report: &PathsReport) -> Vec<String> {
 }
 
 fn capacities(report: &PathsReport) -> Table {
-    let mut table = Table::new(&["path", ">tps", ">±", ">of host", ">interval", "verdict", "bridge-nf"])
+    let mut table = Table::new("path | >tps | >± | >of host | >interval | verdict | bridge-nf")
         .only_for(Audience::Page, &["bridge-nf"]);
     for path in &report.paths {
         let Some(estimate) = path.transactions_per_second else { continue };
@@ -116,14 +116,11 @@ fn capacities(report: &PathsReport) -> Table {
             host_ratio,
             interval,
             verdict,
-            known_text(&path.bridge_netfilter, |is_on| if *is_on { "1" } else { "0" }.to_owned()).into(),
+            known_text(path.bridge_netfilter.value(), |is_on| if *is_on { "1" } else { "0" }.to_owned())
+                .into(),
         ]);
     }
     table
-}
-
-fn known_text<T>(value: &Known<T>, to_text: impl FnOnce(&T) -> String) -> String {
-    value.value().map_or_else(|| UNKNOWN.to_owned(), to_text)
 }
 
 /// Nanoseconds as microseconds with three digits.
@@ -142,24 +139,13 @@ fn costs(report: &PathsReport) -> Section {
     };
     let host_cost = report.paths.first().and_then(|host| host.cost.value());
     let host_ns = host_cost.map(|cost| cost.host_ns_per_transaction);
-    let mut table = Table::new(&[
-        "us per transaction",
-        ">host",
-        ">of host",
-        ">hard irq",
-        ">softirq",
-        ">kthreads",
-        ">relay",
-        ">service",
-        ">client",
-        ">p50 us",
-        ">p99 us",
-    ]);
+    let mut table = Table::new(
+        "us per transaction | >host | >of host | >hard irq | >softirq | >kthreads | >relay | >service | \
+            >client | >p50 us | >p99 us",
+    );
     for (path, cost) in with_cost(report) {
         let latency = |percentile_of: fn(&linerate_lab::ladder::report::LatencyNs) -> u64| {
-            cost.latency_ns
-                .as_ref()
-                .map_or_else(|| UNKNOWN.to_owned(), |latency| microseconds(percentile_of(latency)))
+            known_text(cost.latency_ns.as_ref(), |latency| microseconds(percentile_of(latency)))
         };
         let mut cells = vec![path.name.clone(), ns_as_microseconds(cost.host_ns_per_transaction)];
         cells.push(
@@ -174,7 +160,7 @@ fn costs(report: &PathsReport) -> Section {
         table.row(cells);
     }
     let caption = "host: CPU time per request and reply of everything but the client, the sum of the columns to client.";
-    let mut stages = Table::new(&["path", ">us", "softirq stage"]);
+    let mut stages = Table::new("path | >us | softirq stage");
     for (path, cost) in with_cost(report) {
         let softirqs = cost.parts.iter().filter(|part| part.context == CostContext::Softirq);
         for part in softirqs.filter(|part| part.ns_per_transaction >= 0.01 * cost.host_ns_per_transaction) {
@@ -271,7 +257,7 @@ fn capacity_chart(report: &PathsReport) -> RangeChart {
 }
 
 fn loops(report: &PathsReport) -> Table {
-    let mut table = Table::new(&["path", ">CPU", ">lost by the loop", ">to packets"])
+    let mut table = Table::new("path | >CPU | >lost by the loop | >to packets")
         .with_caption("To packets: in interrupts and softirqs. The loop lost the rest to the threads of client and service.");
     for (path, cost) in with_cost(report) {
         for loop_loss in cost.loops.value().into_iter().flatten() {
@@ -287,7 +273,7 @@ fn loops(report: &PathsReport) -> Table {
 }
 
 fn losses(report: &PathsReport) -> Table {
-    let mut table = Table::new(&["path", ">answered", ">lost", "where"]).wrapping();
+    let mut table = Table::new("path | >answered | >lost | where").wrapping();
     for path in &report.paths {
         let Some(overload) = path.overload.value() else { continue };
         let answered_share = percent(overload.answered_ratio);

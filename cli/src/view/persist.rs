@@ -69,5 +69,5 @@ impl CommandResult for RemovedFiles {
 fn files(outcomes: &[(&str, &Vec<String>)]) -> Section {
     let rows =
         outcomes.iter().flat_map(|(outcome, paths)| paths.iter().map(move |path| [path.as_str(), outcome]));
-    Section::default().with(Table::new(&["file", "result"]).with_rows(rows))
+    Section::default().with(Table::new("file | result").with_rows(rows))
 }

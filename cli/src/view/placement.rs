@@ -4,7 +4,7 @@ use linerate_lab::placement::{PlacementComparison, PlacementResult, ReceiverPlac
 
 use crate::document::{Audience, Cell, Document, Fact, Note, RangeChart, RangeRow, Section, Table};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{self, UNKNOWN, percent, plus_minus, rate, ratio};
+use crate::render::format::{self, known_text, percent, plus_minus, rate, ratio};
 use crate::view::ladder::{comparison_cells, rates_chart};
 use crate::view::paths::{ns_as_microseconds, rate_row};
 
@@ -80,23 +80,15 @@ fn notes(report: &PlacementComparison) -> Vec<String> {
 }
 
 fn table(report: &PlacementComparison) -> Table {
-    let mut table = Table::new(&[
-        "receiver",
-        ">CPU",
-        ">packets/s",
-        ">±",
-        ">of same-cpu",
-        ">interval",
-        "verdict",
-        ">lost",
-        ">receiver us",
-        ">softirq us",
-    ]);
+    let mut table = Table::new(
+        "receiver | >CPU | >packets/s | >± | >of same-cpu | >interval | verdict | >lost | >receiver us | \
+            >softirq us",
+    );
     for (result, packets) in measured_placements(report) {
         let estimate = result.packets_per_second;
         let [first_ratio, interval, verdict] = comparison_cells(result.versus_first.as_ref());
         let cost = |ns_of: fn(&linerate_lab::placement::PlacementCost) -> f64| {
-            result.cost.value().map_or_else(|| UNKNOWN.to_owned(), |cost| ns_as_microseconds(ns_of(cost)))
+            known_text(result.cost.value(), |cost| ns_as_microseconds(ns_of(cost)))
         };
         table.row([
             Cell::from(result.placement.name()),

@@ -63,16 +63,8 @@ fn steps(steps: &[PredictedStep]) -> Table {
             optional_text(step.published_per_second, rate),
         ]
     });
-    Table::new(&[
-        "step",
-        ">predicted/s",
-        ">gain",
-        "limited by",
-        ">predicted here",
-        ">measured here",
-        ">published/s",
-    ])
-    .with_rows(rows)
+    Table::new("step | >predicted/s | >gain | limited by | >predicted here | >measured here | >published/s")
+        .with_rows(rows)
 }
 
 fn limit(limit: PredictedLimit) -> &'static str {
@@ -93,5 +85,5 @@ fn costs(cost: &TransactionCost) -> Block {
     let lock_spots = lock_spots.into_iter().take(10).map(|(id, ns)| (format!("of both: {id}"), *ns));
     let rows =
         parts.chain(lock_spots).map(|(part_name, ns)| [part_name, significant(ns), percent(ns / total_ns)]);
-    Block::Table(Table::new(&["part", ">ns", ">share"]).with_rows(rows))
+    Block::Table(Table::new("part | >ns | >share").with_rows(rows))
 }

@@ -88,7 +88,7 @@ pub(super) fn change_table(changes: &[AppliedChange]) -> Table {
         ChangeOutcome::Already => "had this value".to_owned(),
         ChangeOutcome::Refused { why } => format!("refused: {why}"),
     };
-    Table::new(&["setting", "from", "to", "result"]).with_rows(changes.iter().map(|change| {
+    Table::new("setting | from | to | result").with_rows(changes.iter().map(|change| {
         [change.name.clone(), change.from.clone(), change.to.clone(), outcome(&change.outcome)]
     }))
 }

@@ -269,8 +269,7 @@ impl ChangeGroup<'_> {
 
     fn table(&self, full: bool) -> Table {
         let has_masks = full && self.changes.iter().any(|change| is_mask(&change.setting));
-        let headings: &[&str] =
-            if has_masks { &["setting", "from", "to", "as masks"] } else { &["setting", "from", "to"] };
+        let headings = if has_masks { "setting | from | to | as masks" } else { "setting | from | to" };
         let table = Table::new(headings).with_rows(self.changes.iter().map(|change| {
             let PlannedChange { setting, from, to, .. } = change;
             let mut row = vec![self.name(setting), value_text(setting, from), value_text(setting, to)];
@@ -367,7 +366,7 @@ fn held_back_section(held_changes: &[HeldBackChanges]) -> Option<Section> {
     let mut section = Section::new("Held back");
     for HeldBackChanges { until_fixed, why, fix_first, effect, source, changes } in held_changes {
         let summary = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
-        let table = Table::new(&["setting", "from", "to"]).with_rows(changes.iter().map(|change| {
+        let table = Table::new("setting | from | to").with_rows(changes.iter().map(|change| {
             let PlannedChange { setting, from, to, .. } = change;
             [setting.to_string(), value_text(setting, from), value_text(setting, to)]
         }));
@@ -393,11 +392,10 @@ fn is_reset(plan: &TunePlan, layout: &InterfaceLayout) -> bool {
 
 fn layout(layout: &InterfaceLayout) -> Section {
     let list = |cpus: &str| if cpus.is_empty() { "-".to_owned() } else { cpus.to_owned() };
-    let table =
-        Table::new(&["queue", "interrupt", "RPS", "XPS"]).with_rows(layout.queues.iter().map(|queue| {
-            let interrupt = queue.interrupt.map_or_else(|| "-".to_owned(), |cpu| format!("CPU {cpu}"));
-            [queue.queue.to_string(), interrupt, list(&queue.receive), list(&queue.transmit)]
-        }));
+    let table = Table::new("queue | interrupt | RPS | XPS").with_rows(layout.queues.iter().map(|queue| {
+        let interrupt = queue.interrupt.map_or_else(|| "-".to_owned(), |cpu| format!("CPU {cpu}"));
+        [queue.queue.to_string(), interrupt, list(&queue.receive), list(&queue.transmit)]
+    }));
     Section::new(format!("CPUs of the queues of {} after the changes", layout.interface))
         .with(table.with_text_limit(ROWS, "more"))
 }

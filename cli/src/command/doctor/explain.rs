@@ -64,7 +64,7 @@ fn rule_document(rule: &Rule) -> Document {
 
 fn rule_table(stage: &StageInfo) -> Table {
     let rules = rules().filter(|rule| rule.stage() == Some(stage.name));
-    Table::new(&["", ""]).with_rows(rules.map(|rule| [rule.id, rule.title])).wrapping()
+    Table::with_columns(["", ""]).with_rows(rules.map(|rule| [rule.id, rule.title])).wrapping()
 }
 
 fn stage(name: &str) -> Option<&'static StageInfo> {

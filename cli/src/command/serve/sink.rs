@@ -146,9 +146,10 @@ impl SinkCounts {
         };
         let workers: Vec<SinkWorker> = (self.received.iter().zip(server.thread_ids()).enumerate())
             .map(|(worker, (&received, &thread))| SinkWorker {
-                cpus: allowed_cpus(&Host::live(), thread.cast_unsigned())
-                    .value()
-                    .map_or_else(|| format::UNKNOWN.to_owned(), CpuSet::to_string),
+                cpus: format::known_text(
+                    allowed_cpus(&Host::live(), thread.cast_unsigned()).value(),
+                    CpuSet::to_string,
+                ),
                 packets_per_second: rate(received, before.received.get(worker).copied().unwrap_or(0)),
             })
             .collect();
@@ -165,7 +166,7 @@ impl SinkCounts {
 
 impl SinkRates {
     fn line(&self) -> String {
-        let loss_text = self.lost_per_second.map_or_else(|| format::UNKNOWN.to_owned(), format::rate);
+        let loss_text = format::known_text(self.lost_per_second, format::rate);
         let workers: Vec<String> = (self.workers.iter())
             .map(|worker| format!("CPU {} {}", worker.cpus, format::rate(worker.packets_per_second)))
             .collect();

@@ -1,13 +1,11 @@
 //! A page of each kind, of made-up results.
 
-mod text_results;
-
 use std::fs;
 use std::path::Path;
 
 use linerate_load::report::{OverloadReport, RampReport, SearchReport};
 use linerate_trace::drops::{DropsResult, PacketAccounting};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::command::report::fleet;
 use crate::command::report::fleet_report::{FleetHost, FleetReport};
@@ -17,7 +15,7 @@ use crate::origin::{HostSummary, Warning};
 use crate::render::report::{OrderedResults, page};
 use crate::render::{cost_fixtures, html, load_fixtures, result_fixtures};
 use crate::view::drops::tests::accounting;
-use crate::view::{doctor, flame};
+use crate::view::{boost, doctor, flame};
 
 /// All pages by name. Pages of several results come last; their files are written to `directory`.
 pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
@@ -33,7 +31,7 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         ("cost-hostile", html::page(&cost_fixtures::hostile().document())),
         ("drops", html::page(&drops(true).document())),
         ("drops-none", html::page(&drops(false).document())),
-        ("flame", html::page(&flame::fixture::envelope().document())),
+        ("flame", html::page(&flame::tests::envelope().document())),
     ];
     for (name, fixture) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
         pages.push((name, html::page(&doctor::tests::fixture_diagnosis(fixture).document())));
@@ -179,7 +177,7 @@ fn report(directory: &Path, with_path: bool) -> String {
         fs::write(directory.join(name), value.to_string()).expect("written");
     };
     write("ladder.json", json_of(&result_fixtures::ladder_run()));
-    write("flame.json", json_of(&flame::fixture::envelope()));
+    write("flame.json", json_of(&flame::tests::envelope()));
     write("newer.json", json!({"schema": "linerate.cost/7", "version": "9.0.0"}));
     write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
     if with_path {
@@ -193,14 +191,25 @@ fn report(directory: &Path, with_path: bool) -> String {
         write("cost.json", json_of(&cost_fixtures::envelope()));
         write("cost-hostile.json", json_of(&cost_fixtures::hostile()));
         write("drops.json", json_of(&drops(true)));
-        write("flame-again.json", json_of(&flame::fixture::envelope()));
-        for (name, document) in text_results::all() {
-            write(name, document);
+        write("flame-again.json", json_of(&flame::tests::envelope()));
+        for (name, document) in text_results() {
+            write(&name, document);
         }
     }
     let results = reading::read(&[directory]).expect("read");
     assert_eq!(results.unread.len(), 2, "{:?}", results.unread);
     let report = OrderedResults::from_files(results).render_results().expect("joined");
-    assert_eq!(report.members.len(), if with_path { 12 + text_results::all().len() } else { 2 });
+    assert_eq!(report.members.len(), if with_path { 12 + text_results().len() } else { 2 });
     page(&report, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
+}
+
+/// Results of commands without an option for HTML, by file. A host name tries to inject a script.
+fn text_results() -> Map<String, Value> {
+    let mut documents: Map<String, Value> =
+        serde_json::from_str(include_str!("text_results.json")).expect("JSON");
+    let host = HostSummary::named(Some("<script>alert(1)</script>".to_owned()));
+    let plan = Envelope::new(host.clone(), Some(1_772_375_000), boost::tests::nsd());
+    let applied = Envelope::new(host, Some(1_772_375_000), boost::tests::nsd_applied());
+    documents.extend([("boost-plan.json".into(), json_of(&plan)), ("boost.json".into(), json_of(&applied))]);
+    documents
 }

@@ -4,13 +4,13 @@ use super::*;
 use crate::command::report::reading;
 use crate::render::style::TextStyle;
 use crate::render::{cost_fixtures, result_fixtures};
-use crate::view::flame::fixture;
+use crate::view::flame;
 
 fn join_fixtures() -> JoinedResults {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("written");
     write("b.json", serde_json::to_string(&cost_fixtures::envelope()).expect("JSON"));
-    write("a.json", serde_json::to_string(&fixture::envelope()).expect("JSON"));
+    write("a.json", serde_json::to_string(&flame::tests::envelope()).expect("JSON"));
     write("c.json", serde_json::to_string(&result_fixtures::ladder_run()).expect("JSON"));
     write("d.json", "{\"schema\": \"linerate.labs/1\"}".to_owned());
     write("e.txt", "no result".to_owned());

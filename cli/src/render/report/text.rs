@@ -12,7 +12,7 @@ pub(crate) fn text(report: &JoinedResults, style: TextStyle) -> String {
         let head = &member.head;
         [&member.file, &head.schema, &head.time, &head.host].map(|text| Cell::from(text.clone()))
     });
-    let table = Table::new(&["file", "schema", "when", "host"]).with_rows(rows);
+    let table = Table::new("file | schema | when | host").with_rows(rows);
     let mut lines = Vec::new();
     if !report.members.is_empty() {
         let mut rows = table_lines(&table, 0, Reader { style, full: true }).into_iter();

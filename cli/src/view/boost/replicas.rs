@@ -24,7 +24,7 @@ pub(super) fn set_section(set: &ReplicaSetState) -> Section {
             known_text(&copy.restarts, u32::to_string),
         ]
     };
-    let table = Table::new(&[">copy", "processes", "CPUs", ">restarts"]);
+    let table = Table::new(">copy | processes | CPUs | >restarts");
     let mut section = Section::new(format!("{} on {ports}", count_with_noun(set.copies.len(), "replica")))
         .with(table.with_rows(set.copies.iter().map(row)));
     if set.is_replaced {

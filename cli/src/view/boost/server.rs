@@ -14,15 +14,14 @@ use linerate_tune::boost::report::BoostPlanReport;
 
 use super::limited;
 use crate::document::{Section, Table};
-use crate::render::format::{self, count_with_noun};
+use crate::render::format::{self, count_with_noun, known_text};
 
 pub(super) fn processes(server: &ObservedServer) -> Section {
-    let table = Table::new(&[">process", "name", "parent", "role"]).with_rows(server.processes.iter().map(
-        |process| {
+    let table =
+        Table::new(">process | name | parent | role").with_rows(server.processes.iter().map(|process| {
             let parent = process.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string());
             [process.pid.to_string(), process.name.clone(), parent, role(server, process)]
-        },
-    ));
+        }));
     Section::new("Processes").with(limited(table))
 }
 
@@ -109,19 +108,18 @@ fn member_table(report: &BoostPlanReport, group: &ServerGroup, full: bool) -> Ta
             (SocketProtocol::Udp, None) if agreement.is_some() => ("0".to_owned(), "-".to_owned()),
             _ => ("-".to_owned(), "-".to_owned()),
         };
-        let unknown_text = || format::UNKNOWN.to_owned();
         [
             position,
             member.socket.cookie.to_string(),
-            member.receive_buffer_bytes.map_or_else(unknown_text, |bytes| (bytes / 1024).to_string()),
-            member.drops.map_or_else(unknown_text, format::grouped),
+            known_text(member.receive_buffer_bytes, |bytes| (bytes / 1024).to_string()),
+            known_text(member.drops, format::grouped),
             datagrams,
             same_cpu_share,
             readers_text(&readers, member, full),
         ]
     };
-    let headings = [">#", ">socket", ">buffer KiB", ">lost", ">datagrams", ">on its CPU", "read by"];
-    Table::new(&headings).with_rows(group.members.iter().enumerate().map(row))
+    let headings = "># | >socket | >buffer KiB | >lost | >datagrams | >on its CPU | read by";
+    Table::new(headings).with_rows(group.members.iter().enumerate().map(row))
 }
 
 /// Datagrams of a socket, and the share that was read on the CPU of their arrival.
@@ -202,7 +200,7 @@ pub(super) fn assignments(report: &BoostPlanReport, full: bool) -> Option<Sectio
             list_text(&assignment.sockets),
         ]
     };
-    let table = Table::new(&[">CPU", ">datagrams", "read by thread", "sockets"]);
+    let table = Table::new(">CPU | >datagrams | read by thread | sockets");
     let section = Section::new("CPUs of packets and threads")
         .with(limited(table.with_rows(listed_places.iter().map(row))));
     let section = match other_places.iter().map(|assignment| assignment.cpu).collect::<Vec<_>>().as_slice() {

@@ -32,8 +32,8 @@ pub(super) fn sections(stages: &Value) -> Vec<Section> {
 
 fn ports(network: &VirtualNetwork) -> Table {
     let headings =
-        ["interface", "kind", "of", ">virtual CPUs", "port of", ">queues", ">packets in", ">out", ">dropped"];
-    Table::new(&headings).with_rows(network.ports.iter().map(|port| {
+        "interface | kind | of | >virtual CPUs | port of | >queues | >packets in | >out | >dropped";
+    Table::new(headings).with_rows(network.ports.iter().map(|port| {
         let owner = port.owner.as_ref();
         let total = |name| port.total(name).map_or_else(|| "?".to_owned(), |count| count.to_string());
         let dropped = port.total("rx_dropped").zip(port.total("tx_dropped"));
@@ -57,8 +57,8 @@ fn vhost(network: &VirtualNetwork) -> Table {
         let owner = owners.into_iter().find(|owner| owner.pid == pid);
         owner.map_or_else(|| pid.to_string(), |owner| owner.name.clone())
     };
-    Table::new(&[">thread", "virtual machine", ">CPU", ">node", "may run on"]).with_rows(
-        network.vhost.iter().map(|thread| {
+    Table::new(">thread | virtual machine | >CPU | >node | may run on").with_rows(network.vhost.iter().map(
+        |thread| {
             let number =
                 |number: Option<u32>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
             let allowed = thread.allowed.value();
@@ -69,23 +69,14 @@ fn vhost(network: &VirtualNetwork) -> Table {
                 number(thread.node),
                 allowed.map_or_else(|| "?".to_owned(), |cpus| format!("CPU {cpus}")),
             ]
-        }),
-    )
+        },
+    ))
 }
 
 fn functions(functions: &[VirtualFunction]) -> Table {
-    let headings = [
-        "function",
-        "device",
-        "driver",
-        "interface",
-        "address",
-        ">VLAN",
-        "trusted",
-        "spoof check",
-        "limit in Mbit/s",
-    ];
-    Table::new(&headings).with_rows(functions.iter().map(|function| {
+    let headings =
+        "function | device | driver | interface | address | >VLAN | trusted | spoof check | limit in Mbit/s";
+    Table::new(headings).with_rows(functions.iter().map(|function| {
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let flag = |flag: Option<bool>| flag.map_or("?", |is_on| if is_on { "on" } else { "off" }).to_owned();
         let limit = match (function.minimum_megabits_per_second, function.maximum_megabits_per_second) {

@@ -4,7 +4,7 @@ use linerate_trace::drops::{AccountingPath, PacketAccounting, StageLoss};
 
 use crate::document::Tone;
 use crate::render::column::cut;
-use crate::render::format::grouped;
+use crate::render::format::{grouped, known_text};
 use crate::render::style::TextStyle;
 
 /// Lines between two headings.
@@ -35,10 +35,10 @@ impl PrintedDrops {
         let figures = [
             // Less than the time between two lines if packets are sampled.
             format!("{:.2} s", accounting.seconds),
-            count(accounting.requests.packets_in()),
+            known_text(accounting.requests.packets_in(), grouped),
             grouped(requests_lost),
             grouped(self.requests_lost),
-            count(accounting.replies.packets_out()),
+            known_text(accounting.replies.packets_out(), grouped),
             grouped(replies_lost),
             grouped(self.replies_lost),
             grouped(self.unaccounted),
@@ -68,10 +68,6 @@ fn cells(time: &str, figures: [&str; 8]) -> String {
     format!(
         "{time:<8}  {counted:>7}  {requests:>11}  {lost:>9}  {lost_total:>11}  {replies:>11}  {replies_lost:>9}  {replies_total:>11}  {unaccounted:>11}"
     )
-}
-
-fn count(packets: Option<u64>) -> String {
-    packets.map_or_else(|| crate::render::format::UNKNOWN.to_owned(), grouped)
 }
 
 /// All lost packets, including those that a device counts.

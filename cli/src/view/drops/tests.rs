@@ -1,8 +1,5 @@
 use linerate_host::Known;
-use linerate_trace::drops::packet_counts::TraceOverhead;
-use linerate_trace::drops::{
-    AccountingPath, LossExactness, PacketAccounting, PathStep, StageEntry, StageLoss,
-};
+use linerate_trace::drops::{AccountingPath, PacketAccounting, StageLoss};
 
 use super::*;
 use crate::origin::HostSummary;
@@ -11,56 +8,9 @@ use crate::render::{html, text};
 
 const STYLE: TextStyle = TextStyle { width: 110, colour: false };
 
-fn entry(stage: PathStep, packets_in: u64, packets_out: u64) -> StageEntry {
-    StageEntry {
-        stage,
-        packets_in: Known::Value(packets_in),
-        packets_out: Known::Value(packets_out),
-        losses: Vec::new(),
-        forwarded: 0,
-        waiting: 0,
-        unaccounted: Known::Value(0),
-        likely: Vec::new(),
-    }
-}
-
 /// 1,000 requests, of which a rule drops 100, and replies to the others.
 pub(crate) fn accounting() -> PacketAccounting {
-    let mut filter = entry(PathStep::Filter, 1_000, 900);
-    filter.losses.push(StageLoss {
-        name: "netfilter-rule".into(),
-        what: "a rule of netfilter dropped it".into(),
-        packets: 100,
-        exactness: LossExactness::Exact,
-        place: Some("eth0".into()),
-        symbol: Some("nf_hook_slow+0xb1".into()),
-        source: "kfree_skb reason NETFILTER_DROP".into(),
-        remedy: "See the counters of the rules".into(),
-        finding: None,
-    });
-    let requests = vec![
-        entry(PathStep::Generator, 1_000, 1_000),
-        entry(PathStep::Link, 1_000, 1_000),
-        filter,
-        entry(PathStep::Socket, 900, 900),
-    ];
-    let replies = vec![entry(PathStep::Application, 900, 900), entry(PathStep::Generator, 900, 900)];
-    PacketAccounting {
-        subject: "UDP port 53".into(),
-        seconds: 2.0,
-        requests: AccountingPath { stages: requests },
-        replies: AccountingPath { stages: replies },
-        forwarded: AccountingPath::default(),
-        sampled: None,
-        overhead: Known::Value(TraceOverhead {
-            cpu_share: 0.021,
-            run_ns: 61.0,
-            timed_runs: 900,
-            timed_seconds: 0.2,
-        }),
-        elsewhere: Vec::new(),
-        notes: Vec::new(),
-    }
+    serde_json::from_str(include_str!("tests/accounting.json")).expect("an accounting")
 }
 
 fn envelope(accounting: PacketAccounting, full: bool) -> Envelope<DropsResult> {

@@ -104,7 +104,7 @@ fn spots(comparison: &FlameComparison) -> Table {
             change.spot.what.clone(),
         ]
     });
-    Table::new(&[">before", ">after", ">change", "hot spot", "what"])
+    Table::new(">before | >after | >change | hot spot | what")
         .into_listing()
         .with_rows(rows)
         .with_text_limit(2 * FEW, "more")
@@ -120,7 +120,7 @@ fn functions(comparison: &FlameComparison) -> Table {
             function_name(&change.function.name, change.function.module.as_ref()),
         ]
     });
-    Table::new(&[">before", ">after", ">change", "function"])
+    Table::new(">before | >after | >change | function")
         .into_listing()
         .with_rows(rows)
         .with_text_limit(2 * FEW, "more")
@@ -135,7 +135,7 @@ fn locks(comparison: &FlameComparison) -> Table {
             change.callers.join(" < "),
         ]
     });
-    Table::new(&[">before", ">after", "lock", "function and its callers"])
+    Table::new(">before | >after | lock | function and its callers")
         .into_listing()
         .with_rows(rows)
         .with_text_limit(2 * FEW, "more")

@@ -50,17 +50,9 @@ fn table(steps: &[CpuUse]) -> Table {
             [step.step.clone(), cpu.cpu.to_string()].into_iter().chain(shares).collect::<Vec<_>>()
         })
     });
-    Table::new(&[
-        "step",
-        ">CPU",
-        ">hard irq",
-        ">softirq",
-        ">server user",
-        ">server kernel",
-        ">generator",
-        ">other",
-        ">idle",
-    ])
+    Table::new(
+        "step | >CPU | >hard irq | >softirq | >server user | >server kernel | >generator | >other | >idle",
+    )
     .with_rows(rows)
 }
 
@@ -94,11 +86,8 @@ fn functions(steps: &[CpuUse]) -> Table {
         steps.iter().flat_map(step_cells).collect::<Vec<_>>()
     };
     let names = steps.iter().map(|step| step.step.as_str()).collect::<Vec<_>>().join(", and of ");
-    let headings: &[&str] = if steps.len() == 1 {
-        &["function", ">busy"]
-    } else {
-        &["first step", ">busy", "last step", ">busy"]
-    };
+    let headings =
+        if steps.len() == 1 { "function | >busy" } else { "first step | >busy | last step | >busy" };
     Table::new(headings)
         .with_rows((0..row_count).map(cells))
         .with_caption(format!("shares of the samples without idle time and other processes, of {names}"))

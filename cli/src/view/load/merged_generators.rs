@@ -3,7 +3,7 @@
 use linerate_load::report::{ClockOffset, LoadReport};
 
 use crate::document::Table;
-use crate::render::format::{UNKNOWN, grouped, significant};
+use crate::render::format::{grouped, known_text, significant};
 
 /// A row per generator, with its clock if that is known.
 pub(super) fn table(report: &LoadReport) -> Table {
@@ -15,12 +15,11 @@ pub(super) fn table(report: &LoadReport) -> Table {
         [
             run.name.clone(),
             significant((run.started_realtime_ns - first_ns) as f64 / 1e6),
-            run.clock.map_or_else(|| UNKNOWN.to_owned(), clock),
+            known_text(run.clock, clock),
             grouped(run.sent),
             grouped(run.answered),
             if run.generator_bound { "yes" } else { "no" }.to_owned(),
         ]
     });
-    let columns = ["run", ">started, ms", ">clock ahead, ms", ">sent", ">answered", "was the limit"];
-    Table::new(&columns).with_rows(rows)
+    Table::new("run | >started, ms | >clock ahead, ms | >sent | >answered | was the limit").with_rows(rows)
 }

@@ -193,5 +193,5 @@ fn searches_table(report: &SearchReport) -> Table {
             end_text.to_owned(),
         ]
     });
-    Table::new(&["", ">holds/s", ">loss", ">p50 us", ">p99 us", ">rates tried", "ended"]).with_rows(rows)
+    Table::new(" | >holds/s | >loss | >p50 us | >p99 us | >rates tried | ended").with_rows(rows)
 }

@@ -1,9 +1,3 @@
-use linerate_host::setting::QueueDirection;
-use linerate_host::{Setting, SettingValue};
-use linerate_tune::NamedDevice;
-use linerate_tune::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
-use linerate_tune::plan::{ChangeImpact, PlannedChange, SkippedFinding};
-
 use super::*;
 use crate::render::style::TextStyle;
 use crate::render::text;
@@ -11,57 +5,13 @@ use crate::render::text;
 const WIDE: TextStyle = TextStyle { width: 100, colour: false };
 const NARROW: TextStyle = TextStyle { width: 60, colour: false };
 
-fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
-    PlannedChange {
-        findings: vec!["softirq.rps-missing".into()],
-        effect: Some("At most as many CPUs more as had no packets.".into()),
-        source: Some("Makita 2016".into()),
-        risk: Some("The queues' CPUs have time left.".into()),
-        ..PlannedChange::new(setting, SettingValue::new(from), SettingValue::new(to), why)
-    }
-}
-
-fn queue(interface: &str, direction: QueueDirection, queue: u32) -> Setting {
-    Setting::QueueCpus { interface: interface.into(), direction, queue }
-}
-
 fn plan(plan: &TunePlan, host: &str, full: bool, style: TextStyle) -> String {
     let view = PlanView { plan, host, rehearsal: None, unseen: &[], full };
     text::text(&document(&view), style)
 }
 
 fn sample() -> TunePlan {
-    let rps = |number, to| change(queue("eth0", QueueDirection::Receive, number), "00", to, "CPUs idle.");
-    let mut table = change(Setting::RssTable { interface: "eth0".into() }, "equal 1", "equal 4", "Uneven.");
-    table.interrupts = ChangeImpact::Moment;
-    let mut audit = change(Setting::Audit, "1", "0", "Audited without a rule.");
-    audit.claims.push(SettingClaim {
-        owner: "auditd".into(),
-        what: "Sets enabled to 1".into(),
-        read_from: "/etc/audit/rules.d".into(),
-        enforcement: EnforcementMode::OnRestart,
-        exclusion: ClaimExclusion::ByHand {
-            commands: vec!["echo '-e 0' > /etc/audit/rules.d/x.rules".into()],
-        },
-    });
-    TunePlan {
-        devices: vec![NamedDevice {
-            interface: "eth0".into(),
-            index: 2,
-            address: "02:00:00:00:00:01".into(),
-            device: Some("0000:03:00.0".into()),
-        }],
-        cpus: vec![0, 1, 2, 3, 8, 9],
-        changes: vec![rps(0, "11"), audit, table, rps(1, "22")],
-        skipped: vec![SkippedFinding {
-            finding: "socket.shared-by-threads".into(),
-            severity: "high".into(),
-            title: "20 threads serve one socket".into(),
-            why: "No setting of the host fixes it.".into(),
-            commands: Vec::new(),
-        }],
-        ..TunePlan::new("udp-server")
-    }
+    serde_json::from_str(include_str!("tests/plan.json")).expect("a plan")
 }
 
 #[test]
