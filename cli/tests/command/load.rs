@@ -209,7 +209,8 @@ fn ramp_accounts_for_the_requests_of_each_rate_and_a_missed_threshold_exits_with
     let (service, address) = service(Reflector::builder());
     let ramp = ["--ramp", "500-1500/3", "--duration", "0.3", "--min-rate", "1M", "--json", "-"];
     let output = load(&[&[address.as_str()][..], &ramp].concat());
-    let ramp = &checked_document(&output, 1, "linerate.load-ramp/2")["result"];
+    let document = checked_document(&output, 1, "linerate.load-ramp/2");
+    let ramp = &document["result"];
     assert!(ramp["missed"][0].as_str().expect("a miss").contains("--min-rate"), "{ramp}");
     let steps = ramp["steps"].as_array().expect("steps");
     let rates: Vec<Option<f64>> = steps.iter().map(|step| step["requested_per_second"].as_f64()).collect();

@@ -1,3 +1,10 @@
+use std::collections::BTreeMap;
+
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_tune::boost::replicas::{CopyState, ReplicaSetState};
+use linerate_tune::boost::report::BoostedServerState;
+use linerate_tune::status::{TuneState, TuneStatus};
+
 use super::*;
 use crate::origin::HostSummary;
 use crate::render::style::TextStyle;
@@ -12,11 +19,6 @@ pub(crate) fn nsd() -> BoostPlanReport {
 
 pub(crate) fn nsd_applied() -> BoostApplyReport {
     serde_json::from_str(include_str!("tests/applied.json")).expect("a report")
-}
-
-/// A boost with a socket that has disappeared, and copies whose supervisor was killed; one copy has ended.
-fn status_report() -> BoostStatusReport {
-    serde_json::from_str(include_str!("tests/status.json")).expect("a status")
 }
 
 fn plain_text(document: &Document) -> String {
@@ -105,6 +107,61 @@ fn each_watch_event_is_reported_in_one_line() {
     ] {
         let line = event(&watch_event);
         assert!(line.ends_with(&format!("  {expected}\n")) && line.lines().count() == 1, "{line}");
+    }
+}
+
+/// Copies whose supervisor was killed; one copy has ended.
+fn replicas() -> ReplicaSetState {
+    let copy = |copy, processes: &[u32], restarts| CopyState {
+        copy,
+        processes: processes.to_vec(),
+        cpus: match processes {
+            [] => Known::unknown("it has ended"),
+            _ => Known::Value([copy].into_iter().collect()),
+        },
+        restarts: Known::Value(restarts),
+    };
+    let copies = vec![copy(0, &[813, 815], 0), copy(1, &[], 2)];
+    ReplicaSetState { supervisor: 812, is_supervised: false, is_replaced: false, ports: vec![123], copies }
+}
+
+fn status_report() -> BoostStatusReport {
+    let socket = |cookie, present, packets| SteeredSocket {
+        cookie,
+        present,
+        packets_by_cpu: BTreeMap::from([(0, packets)]),
+    };
+    let steered = SteeredSockets {
+        by_cpu: BTreeMap::from([(0, vec![41]), (1, vec![42]), (2, vec![41])]),
+        sockets: vec![socket(41, true, 12_345), socket(42, false, 7)],
+        hashed_by_cpu: BTreeMap::from([(1, 9)]),
+    };
+    let tune = TuneStatus {
+        tune: 3,
+        unix_seconds: 1_767_225_600,
+        version: "0.1.0".into(),
+        argv: Vec::new(),
+        goal: "boost nsd on port 53".into(),
+        devices: Vec::new(),
+        earlier_boot: Some(false),
+        state: TuneState::Made,
+        until: None,
+        seconds_left: None,
+        overdue: None,
+        persisted: false,
+        can_resume: false,
+        settings: Vec::new(),
+    };
+    let now =
+        BoostedServerState { delivery: delivery(1_000, 1_000), unread_sockets: vec![42], changes_wanted: 1 };
+    let local = "0.0.0.0:53".parse().expect("an address");
+    let group = SteeredGroup { protocol: SocketProtocol::Udp, local, steered: Known::Value(Some(steered)) };
+    BoostStatusReport {
+        journal: "/var/lib/linerate/journal".into(),
+        trouble: None,
+        holder: None,
+        boosts: vec![ActiveBoost { tune, groups: vec![group], now: Known::Value(now) }],
+        replicas: Known::Value(vec![replicas()]),
     }
 }
 
