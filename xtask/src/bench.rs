@@ -4,6 +4,7 @@ mod cost;
 mod engine;
 mod generators;
 mod headroom;
+mod large_host;
 mod meter;
 mod placement;
 mod servers;
@@ -30,6 +31,8 @@ pub(crate) enum BenchCommand {
     BareLoop(generators::BareLoop),
     /// Goodput at saturation with and without `linerate cost`.
     Cost(cost::CostBench),
+    /// Time and memory of doctor on a host with many CPUs, NICs and queues.
+    Doctor(large_host::DoctorBench),
     /// User-space instructions per transaction: the engine's mmsg echo and the same loop in C.
     Engine(engine::EngineBench),
     /// Packets per second from one core: our generators, others, and a bare loop.
@@ -44,6 +47,8 @@ pub(crate) enum BenchCommand {
     /// The process that `engine` measures: one server, one queue of requests.
     #[command(hide = true)]
     Subject(BenchSubject),
+    /// CPU time of top on a host with many CPUs, NICs and queues.
+    Top(large_host::TopBench),
 }
 
 impl BenchCommand {
@@ -51,12 +56,14 @@ impl BenchCommand {
         match self {
             Self::BareLoop(bare_loop) => bare_loop.run().map(|()| ExitCode::SUCCESS),
             Self::Cost(cost) => cost.run(),
+            Self::Doctor(doctor) => doctor.run(),
             Self::Engine(engine) => engine.run(),
             Self::Generators(generators) => generators.run(),
             Self::Headroom(headroom) => headroom.run(),
             Self::Servers(servers) => servers.run(),
             Self::Server(server) => server.run().map(|()| ExitCode::SUCCESS),
             Self::Subject(subject) => subject.run().map(|()| ExitCode::SUCCESS),
+            Self::Top(top) => top.run(),
         }
     }
 }

@@ -3,3 +3,4 @@
 pub(crate) mod echo;
 pub(crate) mod trace;
 pub(crate) mod tsc;
+pub(crate) mod usage;
