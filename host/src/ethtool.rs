@@ -189,6 +189,11 @@ mod tests {
         let with_vlan = HashFields::from_letters("dsv").expect("letters");
         assert_eq!((with_vlan.others, with_vlan.letters().as_str()), (4, "vsd"));
         assert!(!with_vlan.has_ports());
+        for (fields, has_others) in [(fields, false), (with_vlan, true)] {
+            let json = serde_json::to_string(&fields).expect("written");
+            assert_eq!(json.contains("others"), has_others, "{json}");
+            assert_eq!(serde_json::from_str::<HashFields>(&json).expect("read"), fields);
+        }
         assert_eq!(HashFields::from_letters("sdx"), None);
         assert_eq!(HashFields::from_bits(u32::MAX).bits(), u32::MAX);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::rtnetlink::wait_readable;
+use crate::process::wait_readable;
 
 /// A program running in a host. Dropping it ends the program.
 #[derive(Debug)]

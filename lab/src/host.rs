@@ -48,6 +48,9 @@ impl LabHost {
     }
 
     /// A sysfs that shows this host's interfaces (`class/net`), for any thread of this process.
+    ///
+    /// # Errors
+    /// [`LabError::NoSysfs`] if `fsopen` cannot make a sysfs.
     pub fn sys_path(&self) -> Result<&Path> {
         match &self.namespace.sysfs {
             NamespaceSysfs::Detached { path, .. } => Ok(path),

@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_host::Host;
 use linerate_host::stage::thread::TaskStat;
@@ -15,7 +15,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::namespace::NamespaceId;
-use crate::rtnetlink::wait_readable;
 
 /// Identifies a process even if its number is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +159,25 @@ fn end(pid: i32, signal: Signal, max_wait: Duration, is_same_process: impl Fn() 
         Ok(()) => wait_readable(descriptor.as_fd(), max_wait),
         Err(Errno::SRCH) => Ok(true),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Waits until something can be read; `false` when the time is over.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, max_wait: Duration) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let deadline = Instant::now() + max_wait;
+    loop {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(remaining.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: remaining.subsec_nanos().into(),
+        };
+        let mut poll_fds = [PollFd::new(&fd, PollFlags::IN)];
+        match poll(&mut poll_fds, Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
 }
 

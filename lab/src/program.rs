@@ -51,6 +51,9 @@ pub struct ServerProgram {
 
 impl ServerProgram {
     /// Starts the server with this niceness and waits until its port is bound.
+    ///
+    /// # Errors
+    /// [`ProgramError`] if the program is missing, ends, or binds another port.
     pub fn start(
         host: &LabHost,
         recipe: &ServerRecipe,

@@ -3,8 +3,6 @@
 //! The functions that make messages are pure; a [`RtnetlinkConnection`] sends one and waits for the answer.
 
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
 
 use linerate_host::netlink::{NetlinkAnswer, NetlinkConnection};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkSerializable};
@@ -60,25 +58,6 @@ impl RtnetlinkConnection {
         let mut body = vec![0; message.buffer_len()];
         message.serialize(&mut body);
         self.0.request(message.message_type(), flags, &body)
-    }
-}
-
-/// Waits until something can be read; `false` when the time is over.
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>, max_wait: Duration) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let deadline = Instant::now() + max_wait;
-    loop {
-        let remaining = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: i64::try_from(remaining.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: remaining.subsec_nanos().into(),
-        };
-        let mut poll_fds = [PollFd::new(&fd, PollFlags::IN)];
-        match poll(&mut poll_fds, Some(&timeout)) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
     }
 }
 

@@ -246,4 +246,12 @@ mod tests {
         let empty = serde_json::to_string(&Latency::new()).unwrap().replace(r#""count":0"#, r#""count":7"#);
         assert!(error(&empty).starts_with("the histogram holds 0 latencies, not 7"));
     }
+
+    #[test]
+    fn latencies_beyond_the_range_count_as_the_longest() {
+        let mut latency = Latency::new();
+        latency.record(u64::MAX);
+        assert_eq!(latency.count(), 1);
+        assert!(latency.max().unwrap() >= LONGEST_NS);
+    }
 }

@@ -18,7 +18,8 @@ pub struct MachineCounters {
     instructions: Vec<Counter>,
 }
 
-/// Counts between [`MachineCounters::start`] and [`MachineCounters::stop`], scaled up if others used the counters as well.
+/// Counts between [`MachineCounters::start`] and [`MachineCounters::stop`], scaled up if others
+/// used the counters as well.
 #[derive(Debug)]
 pub struct PerfCounts {
     /// CPU cycles, halted ones not included.
@@ -29,6 +30,9 @@ pub struct PerfCounts {
 
 impl MachineCounters {
     /// Opens cycles and instructions on every online CPU, stopped.
+    ///
+    /// # Errors
+    /// The reason why they cannot be opened, in one line for a person.
     pub fn open() -> Result<Self, String> {
         let mut counters = MachineCounters { cycles: Vec::new(), instructions: Vec::new() };
         for cpu in 0..sys::configured_cpus() {

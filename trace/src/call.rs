@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{name, set_name};
 
 use crate::TraceError;
-use crate::programs::{NOTHING, ProgramRuns, RunCounting, TracePrograms};
+use crate::programs::{EMPTY_PROGRAM, ProgramRuns, RunCounting, TracePrograms};
 
 // Calls per batch: about 50 us.
 const PASSES: u32 = 200;
@@ -70,14 +70,14 @@ impl TracePrograms {
     // counted no run.
     pub(crate) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
         self.set_name_ns_attached()?;
-        let program_runs = self.runs(&NOTHING)?;
+        let program_runs = self.runs(&EMPTY_PROGRAM)?;
         Ok((program_runs.runs > 0).then(|| program_runs.time.as_nanos() as f64 / program_runs.runs as f64))
     }
 
     fn set_name_ns_attached(&mut self) -> Result<f64, TraceError> {
-        self.attach(&NOTHING)?;
+        self.attach(&EMPTY_PROGRAM)?;
         let ns = set_name_ns();
-        self.detach(&NOTHING)?;
+        self.detach(&EMPTY_PROGRAM)?;
         Ok(ns)
     }
 }

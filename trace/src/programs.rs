@@ -51,7 +51,8 @@ impl ProgramAttachment {
 }
 
 /// The empty program, for the call overhead.
-pub(crate) const NOTHING: [ProgramAttachment; 1] = [ProgramAttachment::new("nothing", "task_rename")];
+pub(crate) const EMPTY_PROGRAM: [ProgramAttachment; 1] =
+    [ProgramAttachment::new("nothing", "task_rename").since("came with Linux 3.4").optional()];
 
 /// Loaded programs, some attached. They end when this is dropped, or with the process.
 #[derive(Debug)]
@@ -245,6 +246,7 @@ pub(crate) struct RunCounters {
 }
 
 impl RunCounters {
+    /// As [`TracePrograms::runs`].
     pub(crate) fn read(&self) -> io::Result<ProgramRuns> {
         let mut sum = ProgramRuns::default();
         for file in &self.files {

@@ -109,8 +109,9 @@ mod tests {
                 let file = |file: &str| format!("/sys/class/net/{}/{file}", card.interface);
                 recording.insert(file("ifindex"), text(&card.index.to_string()));
                 recording.insert(file("address"), text(&card.address));
-                let target = format!("../../../{}", card.device.as_deref().expect("a device"));
-                recording.insert(file("device"), RecordedEntry::Link(target));
+                if let Some(device) = &card.device {
+                    recording.insert(file("device"), RecordedEntry::Link(format!("../../../{device}")));
+                }
             }
             Host::recorded(recording)
         };
@@ -122,5 +123,12 @@ mod tests {
         assert_eq!(status(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), DeviceStatus::Same);
         // The index of another network namespace.
         assert_eq!(status(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), DeviceStatus::Replaced);
+        // A software interface, whose name another one has now.
+        let software = |interface, index| NamedDevice {
+            device: None,
+            ..card(interface, index, "02:00:00:00:00:01", "")
+        };
+        let now = host(&[software("eth0", 5), software("lan0", 4)]);
+        assert_eq!(software("eth0", 4).status(&now).expect("listed"), renamed);
     }
 }

@@ -41,17 +41,21 @@ pub(crate) struct Cell {
 }
 
 impl Table {
-    /// A table with columns such as `name | >packets`. The heading of a column of numbers begins with `>`.
+    /// A table with columns such as `name | >packets`, separated by ` | `. The heading of a column
+    /// of numbers begins with `>`.
     pub(crate) fn new(headings: &'static str) -> Self {
         Self::with_columns(headings.split(" | "))
     }
 
+    /// A table with one column per heading; `>` has the same meaning as in [`Table::new`].
     pub(crate) fn with_columns(headings: impl IntoIterator<Item = &'static str>) -> Self {
         Self { columns: headings.into_iter().map(Column::new).collect(), ..Self::default() }
     }
 
     pub(crate) fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        let row: Vec<Cell> = cells.into_iter().map(Into::into).collect();
+        debug_assert!(row.len() <= self.columns.len(), "more cells than columns: {row:?}");
+        self.rows.push(row);
     }
 
     pub(crate) fn with_rows<C: Into<Cell>, R: IntoIterator<Item = C>>(

@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::boost_servers::scene::{BoostServersTestHost, assert_one_line, checked_output};
-use crate::support::{linerate, program, skip};
+use crate::boost_servers::scene::{BoostServersTestHost, checked_output};
+use crate::support::{self, linerate, program, skip};
 use crate::tune::scene::output_text;
 
 const PORT: &str = "5300";
@@ -27,19 +27,24 @@ fn expect(host: &BoostServersTestHost, status: i32, arguments: &[&str]) -> (Stri
     checked_output(status, arguments, &boost(host, arguments))
 }
 
+fn assert_refused(output: &Output, words: &str) {
+    support::assert_refused(output, words);
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
 #[test]
 fn boost_reports_invalid_arguments_in_one_line() {
-    assert_one_line(&linerate(&["boost"]), 2, "--port N or --pid P");
-    assert_one_line(&linerate(&["boost", "apply", "--port", "0"]), 2, "0 is not in 1..=65535");
-    assert_one_line(&linerate(&["boost", "--port", "53", "--watch"]), 2, "goes with boost apply");
-    assert_one_line(&linerate(&["boost", "--pid", "4294967295"]), 2, "4294967295");
+    assert_refused(&linerate(&["boost"]), "--port N or --pid P");
+    assert_refused(&linerate(&["boost", "apply", "--port", "0"]), "0 is not in 1..=65535");
+    assert_refused(&linerate(&["boost", "--port", "53", "--watch"]), "goes with boost apply");
+    assert_refused(&linerate(&["boost", "--pid", "4294967295"]), "4294967295");
 }
 
 #[test]
 fn plan_finds_the_server_of_its_namespaces_and_changes_nothing() {
     let Some(mut host) = BoostServersTestHost::up(&["ss", "unshare"]) else { return };
-    assert_one_line(&boost(&host, &["--port", PORT]), 2, "nobody listens on port 5300: ");
-    assert_one_line(&boost(&host, &["undo", "--port", PORT]), 2, "there is no such directory");
+    assert_refused(&boost(&host, &["--port", PORT]), "nobody listens on port 5300: ");
+    assert_refused(&boost(&host, &["undo", "--port", PORT]), "there is no such directory");
     let pid = serve_plain(&mut host).to_string();
     let (out, err) = expect(&host, 0, &["--port", PORT, "--no-datagrams"]);
     assert!(out.starts_with("linerate on port 5300: "), "{out}{err}");
@@ -65,17 +70,17 @@ fn plan_finds_the_server_of_its_namespaces_and_changes_nothing() {
         Command::new("nsenter").arg(net).arg(program()).args(arguments).output().expect("nsenter");
     let on_host = boost(&host, &["--port", PORT, "--no-datagrams", "--interface", "nosuch"]);
     for refusal in [on_host, with_netns, with_nsenter] {
-        assert_one_line(&refusal, 2, "no interface 'nosuch': there are eth0, lo\n");
+        assert_refused(&refusal, "no interface 'nosuch': there are eth0, lo\n");
     }
-    assert_one_line(&linerate(&arguments), 2, &format!("linerate boost --netns {pid} --pid {pid}"));
-    assert_one_line(&linerate(&["doctor", "--netns", "nosuch"]), 2, "no network namespace 'nosuch'");
+    assert_refused(&linerate(&arguments), &format!("linerate boost --netns {pid} --pid {pid}"));
+    assert_refused(&linerate(&["doctor", "--netns", "nosuch"]), "no network namespace 'nosuch'");
     let mut in_pid_namespace = host.scene.on_host("unshare");
     in_pid_namespace.args(["--pid", "--fork", "--mount-proc"]).arg(program()).args(["boost", "--port", PORT]);
-    assert_one_line(&in_pid_namespace.output().expect("it starts"), 2, "PID namespace");
+    assert_refused(&in_pid_namespace.output().expect("it starts"), "PID namespace");
 
     std::fs::create_dir(host.scene.state()).expect("made");
     let undo = boost(&host, &["undo", "--port", PORT]);
-    assert_one_line(&undo, 2, "no boost of a server on port 5300 is in effect");
+    assert_refused(&undo, "no boost of a server on port 5300 is in effect");
     assert_eq!(expect(&host, 0, &["status"]).0, "No boost is in effect.\n");
 }
 
@@ -89,16 +94,14 @@ fn status_lists_an_applied_boost_and_undo_restores_the_server() {
         return skip(why);
     }
     // Without a terminal, apply requires --yes.
-    assert_one_line(&boost(&host, &["apply", "--port", PORT]), 2, "--yes");
+    assert_refused(&boost(&host, &["apply", "--port", PORT]), "--yes");
 
     // Without load, linerate cannot check whether clients still get replies.
     let (out, _) = expect(&host, 0, &["plan", "--port", PORT]);
     assert!(out.contains("and apply refuses"), "{out}");
-    assert_one_line(
-        &boost(&host, &["apply", "--port", PORT, "--yes"]),
-        1,
-        "Put it under load and apply again",
-    );
+    let (out, err) = expect(&host, 1, &["apply", "--port", PORT, "--yes"]);
+    assert!(out.is_empty() && err.contains("Put it under load and apply again"), "{out}{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
     assert_eq!(expect(&host, 0, &["status"]).0, "No boost is in effect.\n");
 
     let (out, _) = expect(&host, 0, &["apply", "--port", PORT, "--yes", "--anyway"]);

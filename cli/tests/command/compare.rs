@@ -35,6 +35,8 @@ fn compare_exits_1_only_for_a_slower_server() {
     let slow = &directory.write("slow.json", &run);
     run["result"]["intervals"].as_array_mut().expect("intervals").truncate(1);
     let short = &directory.write("short.json", &run);
+    run["result"]["generator"]["payload_bytes"] = 200.into();
+    let payload = &directory.write("payload.json", &run);
     let other = &directory.write("other.json", json!({"schema": "linerate.cost/2"}));
 
     let compare = |old: &str, new: &str| linerate(&["load", "--compare", old, new]);
@@ -52,6 +54,7 @@ fn compare_exits_1_only_for_a_slower_server() {
     }
     for (file, words) in [
         (short.as_str(), "answered_per_second: 1 samples have no interval"),
+        (payload, "the payload in bytes is 100 in "),
         (other, "its schema is linerate.cost/2"),
         ("missing.json", "cannot read"),
     ] {

@@ -70,7 +70,7 @@ fn no_reply_servers_have_a_rate_and_no_latency() {
 
 #[test]
 fn unmeasurable_servers_are_reported_in_one_line() {
-    if !is_root() || !is_installed(NSD) {
+    if !is_root() {
         return;
     }
     let _machine = machine();
@@ -103,6 +103,9 @@ fn unmeasurable_servers_are_reported_in_one_line() {
         ("nsd", &bad_queries, "queries, line 2: "),
         ("nsd", "dnsx", "workload 'dnsx': give dns:FILE"),
     ] {
+        if server == NSD && !is_installed(NSD) {
+            break;
+        }
         let output = linerate(&["lab", "--quick", "--quiet", "--server", server, "--workload", workload]);
         assert_refused(&output, expected);
     }

@@ -3,13 +3,12 @@
 
 pub(crate) mod generators;
 
-use std::fs;
 use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{errors_of, machine, program, signal, within};
+use crate::support::{errors_of, machine, program, read_document, signal, within};
 use crate::tune::scene::{HostSettingValues, TuneTestLab, output_text};
 use generators::SshTestGenerators;
 
@@ -19,8 +18,7 @@ const LOW_RATE: [&str; 2] = ["--max-rate", "2k"];
 const XPS: &str = "cat /sys/class/net/eth0/queues/tx-0/xps_cpus";
 
 fn envelope(scene: &TuneTestLab) -> Value {
-    let text = fs::read_to_string(scene.path("report.json")).expect("a report");
-    serde_json::from_str(&text).expect("JSON")
+    read_document(scene.path("report.json"))
 }
 
 fn report(scene: &TuneTestLab) -> Value {

@@ -38,6 +38,7 @@ fn replicas_share_a_port_restart_within_1_s_and_end_with_boost_run() {
     let load = host.start_load(PORT_NUMBER, 2_000.0, &[]);
     signal(other, Signal::KILL);
     let line = run.until("Copy 1 serves again");
+    let copies = host.copies();
     // A signal makes it look for ended children.
     within(10, "no ended child stays", || {
         signal(run.pid(), Signal::HUP);
@@ -50,7 +51,6 @@ fn replicas_share_a_port_restart_within_1_s_and_end_with_boost_run() {
     // At this rate the buffer holds a datagram or two.
     assert!(lost <= 8, "{lost}");
 
-    let copies = host.copies();
     signal(run.pid(), Signal::HUP);
     run.until_lines(&["0| hangup", "1| hangup"]);
     assert_eq!(host.copies(), copies, "the signal ends no copy");

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -99,7 +100,9 @@ impl TestDirectory {
 
 /// Runs the command as a user without privileges.
 pub(crate) fn run_as_nobody(arguments: &[&str]) -> Output {
-    let mut command = Command::new(program());
+    // This user may be unable to reach the target directory, but can run a file that is open.
+    let file = fs::File::open(program()).expect("the command");
+    let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
     if rustix::process::geteuid().is_root() {
         command.uid(65_534).gid(65_534);
     }

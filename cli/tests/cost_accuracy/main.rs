@@ -2,7 +2,6 @@
 //! process really lost. Cargo runs test programs one after another, so no other test disturbs this one.
 
 mod scene;
-#[expect(dead_code, reason = "shared with the other tests of the command")]
 #[path = "../command/schema.rs"]
 mod schema;
 #[expect(dead_code, reason = "shared with the other tests of the command")]

@@ -227,6 +227,19 @@ mod tests {
         assert_eq!(host.coalesce("eth0").expect("read").rx_usecs, Some(50));
         let command = coalesce().command(&SettingValue::new("rx-usecs 50"));
         assert_eq!(command.as_deref(), Some("ethtool -C eth0 rx-usecs 50"));
+        let all =
+            SettingValue::new("adaptive-rx on adaptive-tx off rx-usecs 1 rx-frames 2 tx-usecs 3 tx-frames 4");
+        coalesce().write(&host, &all).expect("written");
+        assert_eq!(coalesce().read(&host).expect("read"), all);
+        let expected = CoalesceSettings {
+            rx_usecs: Some(1),
+            rx_frames: Some(2),
+            tx_usecs: Some(3),
+            tx_frames: Some(4),
+            adaptive_rx: Some(true),
+            adaptive_tx: Some(false),
+        };
+        assert_eq!(host.coalesce("eth0").expect("read"), expected);
     }
 
     #[test]

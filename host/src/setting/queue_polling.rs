@@ -52,6 +52,7 @@ impl QueuePolling<'_> {
     }
 }
 
+// Without a command: the number of an instance is known only while it exists.
 impl Knob for QueuePolling<'_> {
     fn name(&self) -> String {
         format!("polling of {} rx-{}", self.interface, self.queue)

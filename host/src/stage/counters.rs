@@ -1,4 +1,4 @@
-//! The counters of the stages that have no table of their own.
+//! The counters of all stages except link, filter and route, which have their own.
 
 use super::PacketPath;
 use super::name::StageName;

@@ -174,7 +174,7 @@ impl LadderConfig {
     /// Sets the CPUs to those that the process may use, or checks the configured CPUs.
     pub(crate) fn resolve_cpus(&mut self) -> Result<(), TestbedError> {
         let allowed_cpus = rustix::thread::sched_getaffinity(None)
-            .map_err(|error| TestbedError::NoCpu(error.to_string()))?;
+            .map_err(|error| TestbedError::AffinityUnreadable(error.to_string()))?;
         let allowed_cpus: CpuSet = (0..rustix::thread::CpuSet::MAX_CPU)
             .filter(|cpu| allowed_cpus.is_set(*cpu))
             .filter_map(|cpu| u32::try_from(cpu).ok())

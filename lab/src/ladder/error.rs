@@ -44,7 +44,7 @@ pub enum TestbedError {
     #[error("CPU {wanted} is not among those this process may run on ({allowed})")]
     NoSuchCpu { wanted: u32, allowed: CpuSet },
     #[error("no CPU to run on: {0}")]
-    NoCpu(String),
+    AffinityUnreadable(String),
     /// The payload does not fit a datagram.
     #[error(transparent)]
     Wire(#[from] linerate_load::wire::WireError),

@@ -197,6 +197,9 @@ const NOT_PREDICTED: [&str; 3] = ["busy-poll", "receive-buffer", "smt"];
 
 impl LadderPrediction {
     /// The steps of a run, as they would be on `machine`.
+    ///
+    /// # Errors
+    /// [`PredictError`] if the run lacks the required samples.
     pub fn new(report: &LadderReport, machine: PredictedMachine) -> Result<Self, PredictError> {
         let cost = TransactionCost::from_report(report)?;
         let local_machine = PredictedMachine {

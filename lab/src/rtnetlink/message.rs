@@ -17,8 +17,8 @@ use crate::topology::{LabLink, LinkEnd};
 
 pub(crate) type Mac = [u8; 6];
 
-/// A veth pair with the receiver's end in the caller's namespace and the sender's end in `sender_namespace`. The indices
-/// must be free there.
+/// A veth pair with the receiver's end in the caller's namespace and the sender's end in
+/// `sender_namespace`. The indices must be free there.
 pub(crate) fn veth_pair(link: &LabLink, sender_namespace: BorrowedFd<'_>) -> RouteNetlinkMessage {
     let new_end = |end: &LinkEnd| {
         let mut message = of_link(end.index);

@@ -178,6 +178,21 @@ pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> TrialResult {
     Ok(())
 }
 
+pub(crate) fn a_setting_of_a_killed_lab_cannot_be_recorded_again() -> TrialResult {
+    let scene = Scene::new();
+    let (victim, mut output) = start(&scene, "victim", Life::Stays);
+    await_word(&mut output, "ready");
+    kill(victim);
+    // The start of a lab, which may have the same name, removes all of a dead lab except its
+    // changed settings, which it cannot restore.
+    let lab = scene.builder().name("victim").start().unwrap();
+    let error = lab.record_host_wide("audit", json!(0)).unwrap_err();
+    assert!(error.to_string().ends_with("run `linerate lab clean` first"), "{error}");
+    drop(lab);
+    scene.registry.clean(CleanScope::Dead, &mut restore_any).unwrap();
+    Ok(())
+}
+
 pub(crate) fn clean_ends_living_labs_only_with_scope_all() -> TrialResult {
     let scene = Scene::new();
     let (mut victim, mut output) = start(&scene, "living", Life::Stays);

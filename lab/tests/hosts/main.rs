@@ -29,6 +29,7 @@ const TESTS: &[NamedTest] = named_tests![
     kill::clean_after_a_kill_leaves_no_processes_or_files,
     kill::clean_succeeds_after_a_kill_at_any_moment,
     kill::drop_reports_files_that_cannot_be_removed,
+    kill::a_setting_of_a_killed_lab_cannot_be_recorded_again,
     kill::clean_ends_living_labs_only_with_scope_all,
     kill::clean_spares_a_namespace_that_reuses_an_inode_number,
     hold::a_held_lab_supports_list_exec_and_down,

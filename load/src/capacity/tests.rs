@@ -57,7 +57,10 @@ fn a_constant_latency_is_no_queue_and_hides_none() {
             let mut simulation = SimulatedService { buffer, constant_ns, ..SimulatedService::of(50_000.0) };
             for milliseconds in [80, 250] {
                 let options = SearchOptions { slot: Duration::from_millis(milliseconds), ..options() };
-                let rate = capacity_sample(&mut simulation, &options).offered_per_second;
+                let sample = capacity_sample(&mut simulation, &options);
+                let rate = sample.offered_per_second;
+                let queue_grows = sample.slots.iter().any(|slot| slot.verdict == ProbeVerdict::QueueGrows);
+                assert!(queue_grows || buffer == 0.0, "{sample:?}");
                 assert!(
                     (50_000.0 / 1.05..50_000.0 * 1.04).contains(&rate),
                     "{rate} after {constant_us} us in slots of {milliseconds} ms"
@@ -268,6 +271,18 @@ fn confirming_a_rate_stays_within_the_search_budget() {
     let sample = capacity_sample(&mut service, &SearchOptions { budget, ..options() });
     assert_eq!(sample.ended, SearchEnd::OutOfTime);
     assert!(sample.transactions_per_second > 0.0 && service.slots.len() <= 31, "{}", service.slots.len());
+}
+
+#[test]
+fn a_steady_loss_over_max_loss_leaves_no_rate_in_four_budgets() {
+    let (budget, takes) = (Duration::from_millis(15), Duration::from_millis(10));
+    // Each slot loses 5 %.
+    for (max_loss, holds, slots) in [(0.001, false, 3_usize..=6), (0.2, true, 1..=2)] {
+        let mut service = SimulatedService { hiccup: 1.0, takes, ..SimulatedService::of(100_000.0) };
+        let sample = capacity_sample(&mut service, &SearchOptions { budget, max_loss, ..options() });
+        assert_eq!((sample.ended, sample.offered_per_second > 0.0), (SearchEnd::OutOfTime, holds));
+        assert!(slots.contains(&sample.slots.len()), "{} slots", sample.slots.len());
+    }
 }
 
 #[test]

@@ -45,7 +45,8 @@ impl Default for DnsQueryOptions {
 /// by its id, and responses are counted by their code.
 ///
 /// # Errors
-/// A line that is no query, a type that does not go over UDP, or no query at all; `file` names `text` in errors.
+/// A line that is no query, a type that does not go over UDP, or no query at all; `file` names
+/// `text` in errors.
 pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<PreparedExchange, SourceError> {
     if let Some(bytes) = options.edns_bytes.filter(|bytes| *bytes < LEAST_EDNS_BYTES) {
         let problem = format!("{bytes} bytes mean {LEAST_EDNS_BYTES}: give at least that, or no EDNS at all");
@@ -58,7 +59,7 @@ pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<Pr
             [] => {}
             [name] => return Err(line_error(name, "no type behind the name: write NAME TYPE")),
             [name, kind] => {
-                let name = parse_name(name).map_err(|problem| line_error(name, &problem))?;
+                let name = parse_name(name).map_err(|problem| line_error(name, problem))?;
                 let kind = parse_type(kind).map_err(|problem| line_error(kind, problem))?;
                 requests.push(query(&name, kind, options));
             }
@@ -88,15 +89,22 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().take_while(|word| !word.starts_with([';', '#'])).collect()
 }
 
-fn parse_name(text: &str) -> Result<Name<Vec<u8>>, String> {
+/// A name, or why it is not accepted.
+fn parse_name(text: &str) -> Result<Name<Vec<u8>>, &'static str> {
     if !text.is_ascii() {
-        return Err("not ASCII: write other letters in their xn-- form or as \\DDD".to_owned());
+        return Err("not ASCII: write other letters in their xn-- form or as \\DDD");
     }
-    text.parse().map_err(|error| {
-        format!(
-            "{error}: a label has 1 to 63 bytes, a name at most 255, and behind a backslash there is a character, or three digits up to 255"
-        )
-    })
+    let long_name = "long name: it has at most 255 bytes on the wire";
+    let parsed_name = text.parse::<Name<Vec<u8>>>();
+    // The kind of an error shows only in its text.
+    let name = parsed_name.map_err(|error| match error.to_string().as_str() {
+        "empty label" => "empty label: a label has 1 to 63 bytes",
+        "label length limit exceeded" => "long label: it has at most 63 bytes",
+        "long domain name" => long_name,
+        _ => r"bad character: write \DDD, up to 255, or \ and a character, but no \[ first in a label",
+    })?;
+    // The parser takes names of 256 bytes (domain 0.12.3).
+    if name.len() > 255 { Err(long_name) } else { Ok(name) }
 }
 
 /// A record type, or why it is not accepted.
@@ -105,6 +113,7 @@ fn parse_type(text: &str) -> Result<Rtype, &'static str> {
     let kind: Rtype = text.parse().map_err(|_| unknown_type)?;
     match kind.to_int() {
         251 | 252 => Err("zone transfers go over TCP: ask for something else"),
+        // OPT, TKEY and TSIG.
         0 | 41 | 249 | 250 => Err("no record type to ask for: it stands for no data in a zone"),
         _ => Ok(kind),
     }
@@ -129,7 +138,8 @@ fn query(name: &Name<Vec<u8>>, kind: Rtype, options: &DnsQueryOptions) -> Vec<u8
 }
 
 fn code_name(code: u8) -> Option<&'static str> {
-    Rcode::masked_from_int(code).to_mnemonic_str()
+    // `domain` has no name for DSO Type Not Implemented (RFC 8490).
+    Rcode::masked_from_int(code).to_mnemonic_str().or((code == 11).then_some("DSOTYPENI"))
 }
 
 #[cfg(test)]
@@ -177,6 +187,7 @@ mod tests {
     #[test]
     fn errors_name_line_and_item_of_invalid_queries() {
         let long = format!("{} A", ["a"; 128].join("."));
+        let longer_by_one = format!("{0}.{0}.{0}.{1}.x A", "x".repeat(63), "x".repeat(60));
         let label = format!("{}.example A", "x".repeat(64));
         for (line, message) in [
             ("example.com", "q, line 2: \"example.com\": no type behind the name"),
@@ -187,12 +198,13 @@ mod tests {
             ("example.com OPT", "q, line 2: \"OPT\": no record type to ask for"),
             ("a..b A", "q, line 2: \"a..b\": empty label"),
             (".a A", "q, line 2: \".a\": empty label"),
-            (r"a\25 A", r#"q, line 2: "a\25": "#),
-            (r"a\256 A", r#"q, line 2: "a\256": illegal escape sequence: "#),
-            (r"a\ A", r#"q, line 2: "a\": unexpected end of input: "#),
+            (r"a\25 A", r#"q, line 2: "a\25": bad character"#),
+            (r"a\256 A", r#"q, line 2: "a\256": bad character"#),
+            (r"a\ A", r#"q, line 2: "a\": bad character"#),
             ("b\u{fc}cher.example A", "not ASCII"),
-            (&long, "long domain name: a label has 1 to 63 bytes, a name at most 255"),
-            (&label, "label length limit exceeded: a label has 1 to 63 bytes"),
+            (&long, "long name"),
+            (&longer_by_one, "long name"),
+            (&label, "long label"),
         ] {
             let error = from_text(&format!("; first\n{line}\n"), "q", &DnsQueryOptions::default())
                 .unwrap_err()

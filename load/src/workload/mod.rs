@@ -260,3 +260,29 @@ fn short_echo(payload_bytes: usize) -> PreparedExchange {
         notes: if tag_bytes.is_none() { vec![order_note.to_owned()] } else { Vec::new() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reply_codes_have_the_names_of_their_protocol() {
+        let dns = dns::from_text(". NS", "q", &dns::DnsQueryOptions::default()).unwrap();
+        let radius = radius::access_requests(b"s", "bob", b"", radius::PasswordMethod::Pap).unwrap();
+        for (exchange, code, name) in [
+            (&dns, 0, Some("NOERROR")),
+            (&dns, 3, Some("NXDOMAIN")),
+            (&dns, 5, Some("REFUSED")),
+            (&dns, 11, Some("DSOTYPENI")),
+            (&dns, 12, None),
+            (&ntp::client(), 1, Some("primary")),
+            (&ntp::client(), 15, Some("secondary")),
+            (&ntp::client(), 16, Some("unsynchronized")),
+            (&radius, 2, Some("Access-Accept")),
+            (&radius, 3, Some("Access-Reject")),
+            (&radius, 11, Some("Access-Challenge")),
+        ] {
+            assert_eq!((exchange.code.unwrap().name)(code), name);
+        }
+    }
+}

@@ -49,11 +49,17 @@ impl WorkloadSource {
     }
 
     /// Reads the file and makes the requests.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the file and line of a mistake.
     pub fn read(&self, options: &WorkloadOptions) -> Result<LoadWorkload, SourceError> {
         self.contents()?.requests(options)
     }
 
     /// Reads the file. Its requests may still be wrong.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
     pub fn contents(&self) -> Result<WorkloadContents, SourceError> {
         let bytes = match self {
             Self::Echo | Self::Ntp => Vec::new(),
@@ -73,6 +79,9 @@ pub struct WorkloadContents {
 
 impl WorkloadContents {
     /// Makes the requests.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the file and line of a mistake.
     pub fn requests(&self, options: &WorkloadOptions) -> Result<LoadWorkload, SourceError> {
         const ECHO_PAYLOAD: usize = 100;
         let text = |file: &str, problem: &str| {

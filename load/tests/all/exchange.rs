@@ -174,6 +174,7 @@ fn tags_of_every_size_and_offset_are_matched() {
             (true, 8, 7),
             (false, 1, 0),
         ] {
+            let v4 = v4 || !scene.has_ipv6();
             let service = scene.serve(v4, move |socket, request, source, account| {
                 let mut reply = request[request_offset..][..bytes].to_vec();
                 if account.received.is_multiple_of(50) {

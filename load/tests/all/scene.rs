@@ -38,6 +38,11 @@ impl Scene {
         self.lab.is_some()
     }
 
+    /// Whether tests may use IPv6: in a lab, unless the machine has none.
+    pub(crate) fn has_ipv6(&self) -> bool {
+        self.lab.as_ref().is_some_and(|lab| lab.no_ipv6().is_none())
+    }
+
     pub(crate) fn lab(&self) -> &Lab {
         self.lab.as_ref().expect("this test has a lab")
     }

@@ -215,6 +215,9 @@ fn no_fragment_refuses_payloads_over_the_path_mtu() {
         scene.lab().senders()[0].run(move || builder.start_socket()).unwrap().map(drop)
     };
     for (v4, most) in [(true, 1_472), (false, 1_452)] {
+        if !v4 && !scene.has_ipv6() {
+            continue;
+        }
         assert!(start(v4, most, true).is_ok());
         assert!(start(v4, most + 1, false).is_ok());
         let error = start(v4, most + 1, true).unwrap_err().to_string();

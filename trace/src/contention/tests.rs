@@ -116,3 +116,13 @@ fn wait_sites_merge_cpus_and_separate_lock_kinds() {
         serde_json::from_str(&serde_json::to_string(&contention).expect("JSON")).expect("the same");
     assert_eq!(parsed, contention);
 }
+
+#[test]
+fn lock_kind_is_derived_from_the_tracepoint_flags() {
+    let kinds = [1, 3, 5, 33, 32, 2, 4, 18, 20, 10, 0].map(LockKind::from_flags);
+    assert_eq!(
+        format!("{kinds:?}"),
+        "[Spinlock, RwlockRead, RwlockWrite, MutexSpin, Mutex, RwsemRead, RwsemWrite, PercpuRwsemRead, \
+         PercpuRwsemWrite, Rt, Other]"
+    );
+}

@@ -112,3 +112,14 @@ fn per_packet(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
     let total = cost.all_cpus();
     quotient(part(&total), total.entered_packets)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_requires_two_values_and_a_nonzero_divisor() {
+        let ratio = |first| ComparedFigure::new("x", [first, Some(3.0)]).ratio;
+        assert_eq!([ratio(Some(2.0)), ratio(Some(0.0)), ratio(None)], [Some(1.5), None, None]);
+    }
+}

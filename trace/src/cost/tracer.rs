@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::WHAT;
 use super::cost_tables::{CpuReading, ThreadTables};
 use crate::TraceError;
-use crate::programs::{NOTHING, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
+use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
 
@@ -57,6 +57,7 @@ const OF_PATHS: [ProgramAttachment; 2] = [
     ProgramAttachment::new("path_leaves", "net_dev_start_xmit"),
 ];
 
+/// The argument of the program `look` of bpf/cost.bpf.c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TracerOptions {
     Watch = 0,
@@ -118,7 +119,7 @@ impl CostTracer {
                 loader.override_global("nic_irqs", bits.as_slice(), true);
                 loader.override_global("by_path", &by_path, true);
             },
-            &[&NOTHING[..], &OF_IRQS, &frequent_programs].concat(),
+            &[&EMPTY_PROGRAM[..], &OF_IRQS, &frequent_programs].concat(),
         )?;
         programs.load_to_run(LOOK)?;
         let mut tracer = Self { programs, cpus: cpus.to_vec(), often: frequent_programs };

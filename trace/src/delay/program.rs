@@ -10,7 +10,7 @@ use super::WHAT;
 use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{NOTHING, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
+use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
@@ -66,7 +66,7 @@ impl DelayTracer {
                     .override_global("events_per_cpu", &events_per_cpu, true)
                     .map_max_entries("chunks", entries);
             },
-            &[&PROGRAMS[..], &NOTHING].concat(),
+            &[&PROGRAMS[..], &EMPTY_PROGRAM].concat(),
         )?;
         let overhead = programs.call_overhead()?;
         Ok(Self { programs, events_per_cpu, overhead })

@@ -167,7 +167,7 @@ impl PacketCounts {
         }
     }
 
-    /// Combines the counters that are not of a point or loss. All other values are those of `self`.
+    /// Combines the counters that are not of a point or loss. Names and notes are those of `self`.
     fn combined(&self, earlier: &Self, combine: fn(u64, u64) -> u64) -> Self {
         let of = |counter: fn(&Self) -> u64| combine(counter(self), counter(earlier));
         Self {
@@ -177,7 +177,10 @@ impl PacketCounts {
             lost_fragments_packets: of(|counts| counts.lost_fragments_packets),
             lost_unparsed_packets: of(|counts| counts.lost_unparsed_packets),
             missed: of(|counts| counts.missed),
-            ..self.clone()
+            lacking: self.lacking.clone(),
+            notes: self.notes.clone(),
+            devices: self.devices.clone(),
+            ..Self::default()
         }
     }
 

@@ -149,6 +149,14 @@ mod tests {
     const BEFORE: &str = "40 x task main;aes\n20 x softirq main;handle_softirqs;net_rx_action\n";
 
     #[test]
+    fn twice_the_time_with_twice_the_samples_is_no_difference() {
+        let mut long = profile(&BEFORE.replace("40 ", "80 ").replace("20 ", "40 "));
+        long.seconds *= 2.0;
+        let difference = ProfileDifference::between(&profile(BEFORE), &long, ProfileView::default());
+        assert!(difference.functions.iter().all(|change| change.cpus() == 0.0), "{difference:?}");
+    }
+
+    #[test]
     fn functions_are_sorted_by_change() {
         let after = profile("38 x task main;aes\n50 x softirq main;handle_softirqs;nf_hook_slow\n");
         let difference = ProfileDifference::between(&profile(BEFORE), &after, ProfileView::default());

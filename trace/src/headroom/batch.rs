@@ -255,5 +255,6 @@ mod tests {
             larger.error_ns < cost.error_ns / 4.0,
             "a batch of ten has little cost per batch: {larger:?}"
         );
+        assert_eq!(BatchCost::fit(&[class(10, 0, 500.0)], 50.0), None, "no packets");
     }
 }

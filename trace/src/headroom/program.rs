@@ -9,7 +9,7 @@ use super::WHAT;
 use super::batch::BatchClasses;
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{NOTHING, ProgramAttachment, ProgramRuns, RunCounting, TracePrograms};
+use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, RunCounting, TracePrograms};
 use crate::sys::{KernelName, kernel_layout};
 
 static OBJECT: &[u8] =
@@ -91,7 +91,7 @@ impl HeadroomProgram {
             |loader| {
                 loader.override_global("network", &network, true).override_global("port", &port, true);
             },
-            &[&PROGRAMS[..], &NOTHING].concat(),
+            &[&PROGRAMS[..], &EMPTY_PROGRAM].concat(),
         )?;
         let way_ns = programs.way_ns()?;
         programs.attach(&PROGRAMS)?;

@@ -207,6 +207,8 @@ fn frequent_short_softirqs_are_traced_in_windows() {
         Ok(result) => result,
         Err(why) => return skip(NAME, why),
     };
+    // Since the previous reading, without the 600 ms before it.
+    assert!((1.5..2.1).contains(&windows.seconds), "{}", windows.seconds);
     assert_balanced(&windows);
     assert_balanced(&exact);
     let of_cpu =
@@ -228,6 +230,23 @@ fn frequent_short_softirqs_are_traced_in_windows() {
         panic!("the thread is no victim")
     };
     assert!((in_windows - whole).abs() < 0.1, "{in_windows} {whole}");
+}
+
+#[test]
+fn dropped_session_unloads_its_programs() {
+    let _machine = machine();
+    let loaded = || {
+        let descriptors = fs::read_dir("/proc/self/fdinfo").expect("/proc").flatten();
+        let texts = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        texts.filter(|text| text.contains("prog_id:")).count()
+    };
+    let session = CostSession::start(&Host::live(), None);
+    let Some(session) = skip_unless_permitted("dropped_session_unloads_its_programs", session) else {
+        return;
+    };
+    assert!(loaded() >= 6, "{}", loaded());
+    drop(session);
+    assert_eq!(loaded(), 0);
 }
 
 /// The loss that inference finds in addition to tracing, and how much of it interrupts may explain,

@@ -169,7 +169,8 @@ mod tests {
             ArrivalCount { cookie: 9, cpu: 0, packets: 1000, refused: 50 },
         ];
         let delivery = DeliveryReport { read, arrived, ..DeliveryReport::default() };
-        let agreement = DeliveryAgreement::of_sockets(&[5, 6], &delivery);
+        // A repeated cookie counts once.
+        let agreement = DeliveryAgreement::of_sockets(&[5, 6, 5], &delivery);
         assert_eq!((agreement.packets, agreement.on_arrival_cpu, agreement.refused), (40, 30, 2));
         assert_eq!(agreement.share(), Some(0.75));
         let busy_socket = SocketAgreement {

@@ -5,7 +5,7 @@ use linerate_host::setting::Offload;
 use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope, Setting, SettingValue};
 use proptest::prelude::*;
 
-use super::{SettingOwners, lasting_claim, resolve, resolved_plan};
+use super::{SettingOwners, any_text, lasting_claim, resolve, resolved_plan};
 use crate::TuneProfile;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::tests::{change_lines, recordings};
@@ -218,5 +218,14 @@ proptest! {
             prop_assert!(exclusion.setting.check(&exclusion.to).is_ok());
         }
         prop_assert_eq!(resolve_plan(&host, plan.clone()), plan, "a second resolve changes nothing");
+    }
+
+    #[test]
+    fn parsing_arbitrary_text_never_panics(
+        text in "(\\[?(Link|Match|main|net|sysctl|ethtool|Journal)\\]?|KERNEL==\"|iface |offload-|ethtool |-G |-e|flush |\
+                  ruleset|(GOVERNOR|Audit|FirewallBackend|RxBufferSize|RxCoalesceSec|feature-gro|include)=|\
+                  /sys/class/net/|rps_cpus|-?[a-z.*/]{0,12} ?=|[A-Za-z0-9#;:, \"'\\\\>{}$/]{0,8}|\n){0,20}",
+    ) {
+        any_text(&text);
     }
 }

@@ -332,6 +332,8 @@ mod tests {
         let (_directory, root) = root();
         let path = root.join("a.conf");
         let spot = OpenedDirectory::of(&path).expect("there");
+        // The temporary file of an unfinished write.
+        std::fs::write(root.join(".a.conf.linerate-new"), "torn").expect("written");
         spot.write(&text("one"), false).expect("written");
         assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o644);
         let error = spot.write(&text("two"), false).expect_err("refused");

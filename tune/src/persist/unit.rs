@@ -238,6 +238,27 @@ mod tests {
     }
 
     #[test]
+    fn program_paths_are_quoted_or_rejected() {
+        assert_eq!(argument("/usr/bin/linerate"), "/usr/bin/linerate");
+        assert_eq!(argument("/opt/line rate/100%/$x"), "\"/opt/line rate/100%%/$$x\"");
+        assert!(!is_expressible("bin/linerate") && !is_expressible("/a\nb"));
+    }
+
+    #[test]
+    fn units_that_manage_the_same_settings_are_listed() {
+        let queue = |direction| Setting::QueueCpus { interface: "eth0".into(), direction, queue: 0 };
+        let (rps, xps) = (queue(QueueDirection::Receive), queue(QueueDirection::Transmit));
+        let family = linerate_host::setting::NftFamily::Inet;
+        let table = Setting::NftTable { family, table: "linerate".into() };
+        assert_eq!(related_units(&[&rps]), ["tuned.service"]);
+        assert_eq!(related_units(&[&xps, &xps]), ["google-guest-agent.service", "tuned.service"]);
+        assert_eq!(
+            related_units(&[&table, &Setting::Audit]),
+            ["auditd.service", "firewalld.service", "nftables.service", "tuned.service"]
+        );
+    }
+
+    #[test]
     fn links_match_systemctl_enable() {
         let directory = tempfile::tempdir().expect("a directory");
         let direction = QueueDirection::Receive;

@@ -15,6 +15,7 @@ pub(crate) enum LockWait {
     No,
 }
 
+/// A lock that is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct FileLock(File);
 

@@ -12,6 +12,7 @@ use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, TuneTransaction, undo};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::TrialResult;
 
@@ -57,6 +58,11 @@ pub(crate) fn tune_is_refused_at_the_start_if_the_disk_is_full() -> TrialResult 
     in_file_system("-t tmpfs -o size=300k,mode=700 tmpfs", &["start"])
 }
 
+pub(crate) fn disk_that_fills_up_midway_loses_no_journal_record() -> TrialResult {
+    // ramfs has no fallocate, so no space can be reserved.
+    in_file_system("-t ramfs -o mode=700 ramfs", &["midway"])
+}
+
 pub(crate) fn values_that_a_change_reset_leave_space_for_its_undo() -> TrialResult {
     in_file_system("-t tmpfs -o size=600k,mode=700 tmpfs", &["resets"])
 }
@@ -64,6 +70,7 @@ pub(crate) fn values_that_a_change_reset_leave_space_for_its_undo() -> TrialResu
 pub(crate) fn play(words: &[&str]) {
     match words {
         ["start", path] => start(&StateStore::at(*path)),
+        ["midway", path] => midway(&StateStore::at(*path)),
         ["resets", path] => [false, true].into_iter().for_each(|adds| resets(path, adds)),
         _ => panic!("{words:?}"),
     }
@@ -170,4 +177,27 @@ fn resets(directory: &str, adds: bool) {
     assert!(!report.has_failures() && !report.has_skipped(), "{report:?}");
     assert_eq!(setting(0).read(&host.host).expect("read").as_str(), "0");
     std::fs::remove_file(&host.filler).expect("removed");
+}
+
+fn midway(store: &StateStore) {
+    let host = host();
+    let before = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(8000), maximum: before.maximum }).expect("limited");
+    let mut writer = store.lock().expect("locked");
+    let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(None)).expect("begun");
+    let mut change = |number| transaction.change(&host, &setting(number), &SettingValue::new("7"));
+    let refusal = (0..SETTINGS).find_map(|number| change(number).err().map(|error| (number, error)));
+    let (number, error) = refusal.expect("the limit is met");
+    let has_no_space = matches!(error, TuneError::Journal(JournalError::NoSpace { .. }));
+    assert!(number > 2 && has_no_space, "{number}: {error}");
+    assert!(matches!(change(number), Err(TuneError::Journal(JournalError::Broken { .. }))));
+    drop(writer);
+    let trouble = store.read().expect("read").trouble;
+    assert!(trouble.is_none(), "{trouble:?}");
+
+    // Every changed setting is in the journal.
+    setrlimit(Resource::Fsize, before).expect("lifted");
+    let report = undo(&mut store.lock().expect("locked"), &host, None, Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:?}");
+    assert!((0..SETTINGS).all(|number| setting(number).read(&host).ok() == Some(SettingValue::new("0"))));
 }

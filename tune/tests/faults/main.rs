@@ -23,6 +23,7 @@ const TESTS: &[NamedTest] = named_tests![
     guard::guard_inherits_no_descriptor_session_or_directory,
     guard::a_killed_guard_leaves_an_overdue_tune,
     disk::tune_is_refused_at_the_start_if_the_disk_is_full,
+    disk::disk_that_fills_up_midway_loses_no_journal_record,
     disk::values_that_a_change_reset_leave_space_for_its_undo,
 ];
 

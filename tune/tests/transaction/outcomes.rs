@@ -4,11 +4,11 @@ use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, Setting, SettingError, SettingValue};
 use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::journal::record::{UndoDeadline, UndoOutcome};
+use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use linerate_tune::plan::PlannedChange;
 use linerate_tune::status::{SettingState, TuneState};
 use linerate_tune::transaction::{
-    ChangeOutcome, ChangeTarget, TuneError, TuneStart, TuneTransaction, boot_seconds, confirm, undo,
+    ChangeOutcome, ChangeTarget, TuneError, TuneStart, TuneTransaction, boot_seconds, confirm, due, undo,
     undo_overdue,
 };
 use linerate_tune::{NamedDevice, TunePlan};
@@ -139,6 +139,30 @@ fn unconfirmed_tune_blocks_other_tunes_and_is_undone_after_its_deadline() {
     assert!(matches!(error, TuneError::TooLate { tune: 2 }), "{error}");
     let reports = undo_overdue(&mut scratch.lock(), &fake).expect("undone");
     assert_eq!((reports.len(), fake.now(&setting(0)).as_str()), (1, "0"));
+}
+
+#[test]
+fn a_tune_is_due_after_its_deadline_or_if_its_maker_is_gone() {
+    use UndoDeadline::{Confirmed, Maker, Time};
+    use UndoReason::{Died, Expired, Unconfirmed};
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    tune(&scratch, &fake, begin(), &setting(0), "5");
+    let mut recorded = scratch.lock().tunes()[0].clone();
+    let (boot, end) = (recorded.begun.boot.clone(), recorded.ended.clone());
+    for (until, has_ended, maker_runs, expected) in [
+        (Time { boot_seconds: 10 }, true, false, Some(Expired)),
+        (Confirmed { boot_seconds: 10 }, true, true, Some(Unconfirmed)),
+        (Confirmed { boot_seconds: 11 }, true, false, None),
+        (Confirmed { boot_seconds: 11 }, false, true, None),
+        (Confirmed { boot_seconds: 11 }, false, false, Some(Died)),
+        (Maker {}, true, true, None),
+        (Maker {}, true, false, Some(Died)),
+    ] {
+        recorded.begun.until = Some(until);
+        recorded.ended = end.clone().filter(|_| has_ended);
+        assert_eq!(due(&recorded, &boot, 10, maker_runs), expected, "{until:?} {has_ended} {maker_runs}");
+    }
+    assert_eq!(due(&recorded, "boot-2", 10, true), Some(Died));
 }
 
 /// A host of one interface with a queue.
@@ -470,6 +494,23 @@ fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
         ("/proc/irq/30/smp_affinity".to_owned(), format!("{mask}\n")),
         ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
     ])
+}
+
+#[test]
+fn status_and_undo_follow_interrupts_of_a_renamed_interface() {
+    // Renamed while it was up, then while it was down.
+    for action in ["eth0-TxRx-0", "lan0-TxRx-0"] {
+        let scratch = Scratch::new();
+        let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
+        let setting = |action: &str| Setting::IrqAffinity { irq: 30, action: action.to_owned() };
+        tune(&scratch, &host, begin_for_device(&host), &setting("eth0-TxRx-0"), "2");
+        let renamed_host = with_interrupt("lan0", action, "00000002");
+        let state = status(&scratch, &renamed_host).tunes[0].settings[0].state.clone();
+        assert_eq!(state, SettingState::InEffect, "{action}");
+        let report = undo(&mut scratch.lock(), &renamed_host, None, Asked).expect("undone");
+        assert_eq!(report.settings[0].outcome, UndoOutcome::Restored, "{action}");
+        assert_eq!(setting(action).read(&renamed_host).expect("read"), value("00000001"));
+    }
 }
 
 /// Another device that has the same name keeps its affinities.

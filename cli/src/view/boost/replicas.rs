@@ -20,8 +20,8 @@ pub(super) fn set_section(set: &ReplicaSetState) -> Section {
         [
             copy.copy.to_string(),
             if processes.is_empty() { "none".to_owned() } else { processes.join(", ") },
-            known_text(&copy.cpus, |cpus| format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
-            known_text(&copy.restarts, u32::to_string),
+            text_or_unknown(&copy.cpus, |cpus| format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
+            text_or_unknown(&copy.restarts, u32::to_string),
         ]
     };
     let table = Table::new(">copy | processes | CPUs | >restarts");
@@ -41,7 +41,7 @@ pub(super) fn set_section(set: &ReplicaSetState) -> Section {
     section
 }
 
-fn known_text<T>(value: &Known<T>, to_text: impl Fn(&T) -> String) -> String {
+fn text_or_unknown<T>(value: &Known<T>, to_text: impl Fn(&T) -> String) -> String {
     value.value().map_or_else(|| "unknown".to_owned(), to_text)
 }
 

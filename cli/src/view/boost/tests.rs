@@ -12,11 +12,14 @@ use crate::render::text;
 
 const WIDE: TextStyle = TextStyle { width: 100, colour: false };
 
-/// A master that holds all sockets, and two workers with a socket of each group.
+/// A master that holds all sockets, and two workers with a socket of each group. The agreement has
+/// the packets of the delivery.
 pub(crate) fn nsd() -> BoostPlanReport {
     serde_json::from_str(include_str!("tests/plan.json")).expect("a plan")
 }
 
+/// The plan in effect: its changes, places, refusals and advice are those of [`nsd`], and `before`
+/// is `DeliveryCounts::of` its server.
 pub(crate) fn nsd_applied() -> BoostApplyReport {
     serde_json::from_str(include_str!("tests/applied.json")).expect("a report")
 }

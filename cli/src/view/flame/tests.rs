@@ -28,6 +28,8 @@ pub(crate) fn envelope() -> Envelope<FlameResult> {
 #[test]
 fn a_run_prints_in_100_columns() {
     insta::assert_snapshot!(flame(&envelope(), false, WIDE));
+    let coloured = flame(&envelope(), false, TextStyle { colour: true, ..WIDE });
+    assert!(coloured.contains("\u{1b}[31m41 %"), "{coloured}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_ramp_page_has_three_curves_over_the_rate() {
 
 fn generator() -> Box<dyn linerate_load::Generator> {
     let target = "127.0.0.1:9".parse().expect("an address");
-    Box::new(GeneratorBuilder::default().targets(vec![target]).start_socket().expect("a generator"))
+    GeneratorBuilder::default().targets(vec![target]).start_socket().expect("a generator")
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::nsd::{NsdTestServer, PORT};
 use super::scene::{ADDRESS, BoostServersTestHost, print_figure};
 use super::traces::{allowed_cpus, traces};
 use crate::ladder::generators::SshTestGenerators;
-use crate::support::{count, machine, program, signal, within};
+use crate::support::{count, machine, program, read_document, signal, within};
 use crate::tune::scene::{HostSettingValues, output_text, text};
 
 /// The address of a client that is not the generator.
@@ -73,17 +73,11 @@ impl RunningNsd {
     fn end_client(&self, mut client: Child) -> Value {
         signal(client.id(), Signal::INT);
         client.wait().expect("a child");
-        let text = fs::read_to_string(self.host.scene.path("client.json")).expect("the client's document");
-        let mut document: Value = serde_json::from_str(&text).expect("JSON");
-        match document["result"].take() {
-            Value::Null => document,
-            result => result,
-        }
+        read_document(self.host.scene.path("client.json"))["result"].take()
     }
 
     fn report(&self) -> Value {
-        let text = fs::read_to_string(self.host.scene.path("report.json")).expect("a report");
-        serde_json::from_str(&text).expect("JSON")
+        read_document(self.host.scene.path("report.json"))
     }
 
     fn is_pinned(&self) -> bool {
@@ -121,6 +115,7 @@ impl RunningNsd {
         within(20, "the guard undoes the tune", || {
             self.host.scene.expect(0, "history", &[]).0.contains("undone")
         });
+        within(20, "the generators end", || self.generators.processes().is_empty());
     }
 
     fn assert_no_client_request_is_lost(&self) {

@@ -42,8 +42,10 @@ impl BoostServersTestHost {
     /// Prints a SKIP line and returns `None` if no lab can be created, there is only one CPU or a
     /// program is missing.
     pub(crate) fn up(programs: &[&str]) -> Option<Self> {
-        let is_possible = programs.iter().all(|program| is_installed(program)) && has_two_cpus();
-        is_possible.then(TuneTestLab::up)?.map(|scene| Self { servers: Vec::new(), scene })
+        if !programs.iter().all(|program| is_installed(program)) || !has_two_cpus() {
+            return None;
+        }
+        Some(Self { servers: Vec::new(), scene: TuneTestLab::up()? })
     }
 
     /// Assigns the queues to CPUs 0 and 1 in turn (RPS). The flow then decides on which CPU a
@@ -109,7 +111,10 @@ impl BoostServersTestHost {
     /// Starts a server with two workers from its recipe. Returns the recipe and the value for
     /// `--workload`. Prints a SKIP line and returns `None` if the program is missing.
     pub(crate) fn serve_recipe(&mut self, name: &str, program: &str) -> Option<(ServerRecipe, String)> {
-        let server = is_installed(program).then(|| find(program))??;
+        if !is_installed(program) {
+            return None;
+        }
+        let server = find(program)?;
         let recipe = ServerRecipe::find(name, None, None).expect("a recipe");
         let directory = self.scene.path(name);
         std::fs::create_dir(&directory).expect("created");
@@ -223,13 +228,6 @@ pub(crate) fn checked_output(status: i32, arguments: &[&str], output: &Output) -
     let (out, err) = output_text(output);
     assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
     (out, err)
-}
-
-/// Checks a command that has to fail with this status, and with one line that has these words.
-pub(crate) fn assert_one_line(output: &Output, status: i32, words: &str) {
-    let (out, err) = output_text(output);
-    assert_eq!((output.status.code(), err.lines().count()), (Some(status), 1), "{out}{err}");
-    assert!(out.is_empty() && err.contains(words), "no '{words}' in {out}{err}");
 }
 
 /// Prints a figure on standard error, past the test runner's capture.

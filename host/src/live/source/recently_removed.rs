@@ -1,5 +1,6 @@
 //! Snapshots show removed items for some seconds.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::{Known, Scope};
@@ -12,10 +13,13 @@ const SHOWN: f64 = 5.0;
 /// Items of the last snapshot, including those that it showed as removed.
 #[derive(Debug, Default)]
 pub(super) struct RecentlyRemoved {
-    at: Option<Instant>,
     interfaces: Vec<InterfaceSnapshot>,
     services: Vec<ServiceSnapshot>,
     threads: Vec<ThreadSnapshot>,
+    // When the list was last known.
+    interfaces_at: Option<Instant>,
+    services_at: Option<Instant>,
+    threads_at: Option<Instant>,
 }
 
 trait Removable: Clone {
@@ -28,7 +32,9 @@ trait Removable: Clone {
 impl RecentlyRemoved {
     /// Adds recently removed items to a snapshot. An interface that the user named always stays.
     pub(super) fn add_to(&mut self, snapshot: &mut Snapshot, now: Instant, scope: &Scope) {
-        let elapsed = self.at.replace(now).map_or(0.0, |last| now.duration_since(last).as_secs_f64());
+        let elapsed_since = |at: &mut Option<Instant>| {
+            at.replace(now).map_or(0.0, |last| now.duration_since(last).as_secs_f64())
+        };
         for interface in &scope.interfaces {
             let item = InterfaceSnapshot { interface: interface.clone(), ..InterfaceSnapshot::default() };
             if !self.interfaces.iter().any(|last| last.is_same(&item)) {
@@ -36,16 +42,23 @@ impl RecentlyRemoved {
             }
         }
         let is_named = |item: &InterfaceSnapshot| scope.interfaces.contains(&item.interface);
+        let elapsed = elapsed_since(&mut self.interfaces_at);
         merge(&mut self.interfaces, &mut snapshot.interfaces, elapsed, is_named);
         if let Known::Value(services) = &mut snapshot.services {
-            for service in services.iter_mut() {
-                if let Some(last) = self.services.iter_mut().find(|last| last.is_same(service)) {
+            let elapsed = elapsed_since(&mut self.services_at);
+            let sockets = services.iter().flat_map(|service| &service.sockets);
+            let open: BTreeSet<u64> = sockets.map(|socket| socket.inode).collect();
+            for last in &mut self.services {
+                if let Some(service) = services.iter_mut().find(|service| last.is_same(service)) {
+                    // Another service may have the socket now.
+                    last.sockets.retain(|socket| !open.contains(&socket.inode));
                     merge(&mut last.sockets, &mut service.sockets, elapsed, |_| false);
                 }
             }
             merge(&mut self.services, services, elapsed, |_| false);
         }
         if let Known::Value(threads) = &mut snapshot.threads {
+            let elapsed = elapsed_since(&mut self.threads_at);
             merge(&mut self.threads, threads, elapsed, |_| false);
         }
     }
@@ -96,7 +109,10 @@ impl Removable for ServiceSnapshot {
     }
 
     fn removed(&self, gone_seconds: f64) -> Self {
-        let sockets = self.sockets.iter().map(|socket| socket.removed(gone_seconds)).collect();
+        // Without the sockets that were closed before the service ended.
+        let is_gone = self.gone_seconds().is_some();
+        let sockets = self.sockets.iter().filter(|socket| is_gone || socket.gone_seconds.is_none());
+        let sockets = sockets.map(|socket| socket.removed(gone_seconds)).collect();
         Self { sockets, ..self.clone() }
     }
 }
@@ -162,7 +178,10 @@ mod tests {
                 ..ServiceSnapshot::default()
             };
             snapshot.interfaces = interfaces.iter().map(interface).collect();
-            snapshot.services = Known::Value(inodes.iter().map(service).collect());
+            snapshot.services = match inodes {
+                [] => Known::unknown("unreadable"),
+                inodes => Known::Value(inodes.iter().map(service).collect()),
+            };
             removed.add_to(&mut snapshot, begin + Duration::from_secs(seconds), &scope);
             let text = |name: String, gone_seconds: Option<f64>| match gone_seconds {
                 None => name,
@@ -175,14 +194,21 @@ mod tests {
             interfaces.chain(sockets).collect::<Vec<_>>().join(", ")
         };
         for (interfaces, inodes, seconds, expected) in [
-            (&["eth0", "eth1"][..], [&[1, 2, 3][..], &[9]], 0, "eth0, eth1, eth9 gone 0 s, 1, 2, 3, 9"),
-            (&["eth0"], [&[1, 2], &[9]], 1, "eth0, eth1 gone 0 s, eth9 gone 1 s, 1, 2, 3 gone 0 s, 9"),
-            (&["eth0"], [&[1, 2], &[9]], 5, "eth0, eth1 gone 4 s, eth9 gone 5 s, 1, 2, 3 gone 4 s, 9"),
-            (&["eth0", "eth1"], [&[1, 2], &[9]], 6, "eth0, eth1, eth9 gone 6 s, 1, 2, 9"),
-            (&["eth0"], [&[4], &[9]], 7, "eth0, eth1 gone 0 s, eth9 gone 7 s, 4, 9, 1 gone 0 s, 2 gone 0 s"),
-            (&["eth0"], [&[4], &[9]], 12, "eth0, eth9 gone 12 s, 4, 9"),
+            (&["eth0", "eth1"][..], &[&[1, 2, 3][..], &[9]][..], 0, "eth0, eth1, eth9 gone 0 s, 1, 2, 3, 9"),
+            (&["eth0"], &[&[1, 2], &[9]], 1, "eth0, eth1 gone 0 s, eth9 gone 1 s, 1, 2, 3 gone 0 s, 9"),
+            (&["eth0"], &[&[1, 2], &[9]], 5, "eth0, eth1 gone 4 s, eth9 gone 5 s, 1, 2, 3 gone 4 s, 9"),
+            (&["eth0", "eth1"], &[&[1, 2], &[9]], 6, "eth0, eth1, eth9 gone 6 s, 1, 2, 9"),
+            (&["eth0"], &[&[4], &[9]], 7, "eth0, eth1 gone 0 s, eth9 gone 7 s, 4, 9, 1 gone 0 s, 2 gone 0 s"),
+            (&["eth0"], &[&[4, 5, 6], &[9]], 12, "eth0, eth9 gone 12 s, 4, 5, 6, 9"),
+            // The first service is split, loses a socket, and ends.
+            (&["eth0"], &[&[4, 5], &[6]], 14, "eth0, eth9 gone 14 s, 4, 5, 6, 9 gone 0 s"),
+            (&["eth0"], &[&[4], &[6]], 15, "eth0, eth9 gone 15 s, 4, 5 gone 0 s, 6, 9 gone 1 s"),
+            (&["eth0"], &[&[7], &[6]], 17, "eth0, eth9 gone 17 s, 7, 6, 4 gone 0 s, 9 gone 3 s"),
+            // The time while the services are unknown counts.
+            (&["eth0"], &[], 18, "eth0, eth9 gone 18 s"),
+            (&["eth0"], &[&[7], &[6]], 21, "eth0, eth9 gone 21 s, 7, 6, 4 gone 4 s"),
         ] {
-            assert_eq!(refresh(interfaces, &inodes, seconds), expected);
+            assert_eq!(refresh(interfaces, inodes, seconds), expected);
         }
     }
 }

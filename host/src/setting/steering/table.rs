@@ -1,4 +1,4 @@
-//! A reuseport group, and the table that steers it.
+//! A reuseport group, the table that steers it, and its counts.
 
 use std::collections::BTreeMap;
 use std::fmt;

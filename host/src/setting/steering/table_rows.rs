@@ -61,6 +61,7 @@ mod tests {
         assert!(
             entries(&table, &places, 3).is_none() && entries(&table, &BTreeMap::from([(41, 0)]), 4).is_none()
         );
+        assert_eq!(super::table(&[[0, u64::MAX]], 1), SteeringTable::default(), "a row beyond the end");
     }
 
     proptest! {

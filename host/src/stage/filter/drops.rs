@@ -178,7 +178,9 @@ mod tests {
     fn header_errors_rare_losses_and_missing_rules_are_no_firewall_drops() {
         assert!(matches(&path(0, 0, 0), &path(100_000, 90_000, 10_000)).is_empty());
         assert!(matches(&path(0, 0, 0), &path(100_000, 99_900, 0)).is_empty());
-        assert_eq!(matches(&path(0, 0, 0), &path(1_000_000, 999_000, 0))[0].severity, Severity::Note);
+        let rule_match = matches(&path(0, 0, 0), &path(1_000_000, 999_000, 0)).remove(0);
+        assert_eq!(rule_match.severity, Severity::Note);
+        assert_eq!(rule_match.commands, ["linerate drops --port 53"]);
         let mut now = path(100_000, 90_000, 0);
         now.filter.nftables = Known::Value(Vec::new());
         assert!(matches(&path(0, 0, 0), &now).is_empty());

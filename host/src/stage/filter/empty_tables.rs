@@ -112,11 +112,21 @@ mod tests {
     }
 
     #[test]
-    fn empty_nftables_tables_can_be_deleted() {
+    fn empty_tables_are_deleted_or_their_loaded_modules_unloaded() {
         let tables =
             r#"[{"family": "inet", "name": "fw", "hooks": 3}, {"family": "ip", "name": "nat", "hooks": 4}]"#;
-        let matches = matches(&[("/calls/nfnetlink/tables.json", tables)]);
+        let matches = matches(&[
+            ("/calls/nfnetlink/tables.json", tables),
+            (
+                "/proc/modules",
+                "iptable_filter 16384 0 - Live 0x0\nip_tables 28672 1 iptable_filter, Live 0x0\n",
+            ),
+            ("/proc/net/ip_tables_names", "filter\nraw\n"),
+            ("/calls/iptables/ip/filter.json", r#"{"rules": 0, "hooks": 3}"#),
+            ("/calls/iptables/ip/raw.json", r#"{"rules": 0, "hooks": 2}"#),
+        ]);
         assert_eq!(matches[0].change_commands(), ["nft delete table inet fw", "nft delete table ip nat"]);
+        assert_eq!(matches[0].commands, ["modprobe -r iptable_filter"], "raw is built in");
     }
 
     #[test]

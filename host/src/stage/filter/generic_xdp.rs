@@ -55,35 +55,35 @@ fn match_interface(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<Ru
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::AttachedXdp;
-    use crate::{Known, PacketPath};
+    use crate::PacketPath;
 
-    fn path(mode: Option<XdpAttachKind>, runs: Option<bool>) -> PacketPath {
-        let mut path = PacketPath::scripted::<String, String>([]);
-        path.filter.interfaces = vec![InterfaceFilters {
-            interface: "eth0".into(),
-            xdp: Known::Value(mode.map(|mode| AttachedXdp { id: Some(17), mode })),
-            driver_runs_xdp: Known::Value(runs),
-            tc: Known::unknown("not asked"),
-        }];
-        path
+    fn matches(attached: &str, features: &str) -> Vec<RuleMatch> {
+        RULE.once(&PacketPath::scripted([
+            ("/sys/class/net/eth0/ifindex", "2\n"),
+            ("/calls/xdp/eth0/attached.json", attached),
+            ("/calls/xdp/eth0/features.json", features),
+        ]))
     }
 
     #[test]
-    fn generic_xdp_is_low_if_the_driver_supports_xdp_otherwise_a_note() {
-        for (runs, severity) in
-            [(None, Severity::Low), (Some(true), Severity::Low), (Some(false), Severity::Note)]
-        {
-            assert_eq!(RULE.once(&path(Some(XdpAttachKind::Generic), runs))[0].severity, severity);
+    fn generic_xdp_is_low_unless_the_driver_does_not_support_xdp() {
+        for (features, severity, driver_note) in [
+            (r#"{"errno": 95}"#, Severity::Low, ""),
+            (r#"{"basic": true}"#, Severity::Low, ", though its driver can run it itself"),
+            (r#"{"basic": false}"#, Severity::Note, ", since its driver cannot run it itself"),
+        ] {
+            let matches = matches(r#"{"id": 17, "mode": "generic"}"#, features);
+            let title = format!("The XDP program on eth0 runs in generic mode{driver_note}");
+            assert_eq!(matches[0].summary(), (severity, title.as_str()));
         }
     }
 
     #[test]
     fn native_offloaded_mixed_or_no_xdp_is_not_reported() {
-        for mode in
-            [Some(XdpAttachKind::Native), Some(XdpAttachKind::Offloaded), Some(XdpAttachKind::Several), None]
+        for attached in
+            [r#"{"mode": "native"}"#, r#"{"mode": "offloaded"}"#, r#"{"mode": "several"}"#, "null"]
         {
-            assert!(RULE.once(&path(mode, None)).is_empty());
+            assert!(matches(attached, "{}").is_empty(), "{attached}");
         }
     }
 }

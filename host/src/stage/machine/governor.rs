@@ -116,7 +116,10 @@ mod tests {
         let severity = |governor, driver| RULE.once(&machine(governor, driver, "fpu"))[0].severity;
         assert_eq!(severity("powersave", "intel_pstate"), Severity::Low);
         assert_eq!(severity("schedutil", "intel_cpufreq"), Severity::Low);
-        assert_eq!(severity("powersave", "intel_cpufreq"), Severity::Medium);
+        let matches = RULE.once(&machine("powersave", "intel_cpufreq", "fpu"));
+        let title = "1 of 2 CPUs are governed by powersave, which does not keep full frequency";
+        assert_eq!(matches[0].summary(), (Severity::Medium, title));
+        assert_eq!(matches[0].change_texts(), ["governor of CPU 0 performance"]);
     }
 
     #[test]

@@ -72,5 +72,12 @@ mod tests {
         assert_eq!(machine.online.value().map(CpuSet::len), Some(20));
         assert_eq!(machine.numa_nodes, Known::Value(2));
         assert_eq!(machine.hypervisor, Known::Value(true));
+        assert_eq!((machine.governors, machine.smt_control), (Known::Value(None), Known::Value(None)));
+        let machine = MachineState::observe(&Host::scripted([
+            ("/sys/devices/system/cpu/online", "0\n"),
+            ("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", ""),
+            ("/sys/devices/system/cpu/smt/control", ""),
+        ]));
+        assert!(machine.governors.why_contains("empty") && machine.smt_control.why_contains("empty"));
     }
 }

@@ -129,6 +129,11 @@ mod tests {
             audit: Ok(SettingValue::new("1")),
             busy_poll: Ok(()),
         };
+        let by_cpu = ServerConfiguration { transmit_by_cpu: true, ..ServerConfiguration::baseline() };
+        let by_cpu = values(&settable, &by_cpu);
+        for (queue, mask) in [("eth0 tx-0/xps_cpus", "00000001"), ("eth0 tx-1/xps_cpus", "00000002")] {
+            assert!(by_cpu.contains(&(queue.to_owned(), mask.to_owned())), "{by_cpu:?}");
+        }
         let values = values(&settable, &ServerConfiguration::baseline());
         let find = |name: &str| {
             values.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.as_str()).expect(name)

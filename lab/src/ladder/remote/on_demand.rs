@@ -14,7 +14,7 @@ use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, S
 
 use super::clock;
 use super::protocol::{RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
-use crate::rtnetlink::wait_readable;
+use crate::process::wait_readable;
 
 /// After this silence the local side is considered gone, because a broken link leaves the
 /// connection open.

@@ -160,7 +160,7 @@ mod tests {
 
     /// RFC 2865, 7.2: user flopsy, CHAP password arctangent, identifier 0x16.
     #[test]
-    fn chap_password_equals_the_rfc_2865_example() {
+    fn a_chap_request_has_the_password_of_the_rfc_2865_example() {
         let challenge =
             [0x2a, 0xee, 0x86, 0xf0, 0x8d, 0x0d, 0x55, 0x96, 0x9c, 0xa5, 0x97, 0x8e, 0x0d, 0x33, 0x67, 0xa2];
         let value = packet::chap_password(0x16, b"arctangent", challenge);
@@ -171,5 +171,7 @@ mod tests {
                 0x72, 0x75
             ]
         );
+        let request = access_request(0x16, challenge, b"s", "bob", b"arctangent", PasswordMethod::Chap);
+        assert_eq!(request[43..62], [&[kind::CHAP_PASSWORD, 19][..], &value].concat());
     }
 }

@@ -130,13 +130,14 @@ fn single_losses_have_step_name_number_and_exactness() {
     let in_xdp = lost_count(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100);
     let in_qdisc = lost_count(Reply, "QDISC_DROP", "__dev_queue_xmit", 55);
     let generator = Some(generator_report(1000, 900));
-    for (counts, generator, lost, grown, expected) in [
+    for (counts, generator, lost, grown, waiting_packets, expected) in [
         // The counter names the loss.
         (
             ([60; 3], [60; 2]),
             None,
             vec![in_backlog],
             vec![flow_limit],
+            0,
             (PathStep::Softirq, "flow-limit", 40, LossExactness::Exact),
         ),
         // Without an skb only the device counts. Three of these packets belong to other ports.
@@ -145,6 +146,7 @@ fn single_losses_have_step_name_number_and_exactness() {
             generator,
             Vec::new(),
             vec![xdp(103)],
+            0,
             (PathStep::Xdp, "xdp-drop", 100, LossExactness::OfDevice),
         ),
         // Driver and tracepoint count the same packets.
@@ -153,26 +155,28 @@ fn single_losses_have_step_name_number_and_exactness() {
             generator,
             vec![in_xdp],
             vec![xdp(100)],
+            0,
             (PathStep::Xdp, "xdp-drop", 100, LossExactness::Exact),
         ),
+        // Five packets wait in the qdisc.
         (
             ([100; 3], [100; 2]),
             None,
             vec![in_qdisc],
             Vec::new(),
+            5,
             (PathStep::Transmit, "qdisc-drop", 55, LossExactness::Exact),
         ),
     ] {
         let mut evidence = evidence(counts.0, counts.1);
         (evidence.generator, evidence.seen.lost, evidence.grown) = (generator, lost, grown);
-        // In the last case, five packets wait in the qdisc.
-        evidence.waiting.disciplines_packets = if expected.0 == PathStep::Transmit { 5 } else { 0 };
+        evidence.waiting.disciplines_packets = waiting_packets;
         let ledger = PacketAccounting::make(&evidence);
         let (step, loss) = only(&ledger);
         assert_eq!((step, loss.name.as_str(), loss.packets, loss.exactness), expected);
         assert!(ledger.is_balanced(), "{ledger:#?}");
         let waiting = ledger.replies.entry(PathStep::Transmit).map(|entry| entry.waiting);
-        assert_eq!(waiting, Some(evidence.waiting.disciplines_packets.cast_signed()), "{expected:?}");
+        assert_eq!(waiting, Some(waiting_packets.cast_signed()), "{expected:?}");
         // An event that was not counted may have been one of these drops.
         evidence.seen.missed = 3;
         let ledger = PacketAccounting::make(&evidence);

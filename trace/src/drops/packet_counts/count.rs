@@ -268,7 +268,11 @@ impl PacketRow for PassedCount {
 
 impl PacketRow for LostCount {
     fn is_same_kind(&self, other: &Self) -> bool {
-        *self == Self { packets: self.packets, function: self.function.clone(), ..other.clone() }
+        (self.direction, self.network, self.device, self.port)
+            == (other.direction, other.network, other.device, other.port)
+            && (self.origin, self.route_error, &self.hook) == (other.origin, other.route_error, &other.hook)
+            && self.reason == other.reason
+            && self.location == other.location
     }
 
     fn packets(&self) -> u64 {
@@ -282,13 +286,16 @@ impl PacketRow for LostCount {
 
 /// The growth since an earlier reading, without zeros.
 pub(super) fn growth<R: PacketRow>(later: &[R], earlier: &[R]) -> Vec<R> {
-    let mut rows = later.to_vec();
-    rows.retain_mut(|row| {
+    let rows = later.iter().filter_map(|row| {
         let previous = earlier.iter().find(|before| before.is_same_kind(row)).map_or(0, R::packets);
-        row.set_packets(row.packets().saturating_sub(previous));
-        row.packets() > 0
+        let packets = row.packets().saturating_sub(previous);
+        (packets > 0).then(|| {
+            let mut grown = row.clone();
+            grown.set_packets(packets);
+            grown
+        })
     });
-    rows
+    rows.collect()
 }
 
 /// The sum of two disjoint times.

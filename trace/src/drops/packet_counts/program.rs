@@ -11,7 +11,7 @@ use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{NOTHING, ProgramAttachment, RunCounters, TracePrograms, kernel_error};
+use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, RunCounters, TracePrograms, kernel_error};
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -22,12 +22,12 @@ static OBJECT: &[u8] =
 const SINCE_6_3: &str = "came with Linux 6.3";
 
 const PROGRAMS: [ProgramAttachment; 6] = [
-    ProgramAttachment::new("queued", "net_dev_queue"),
+    ProgramAttachment::new("queued", "net_dev_queue").since("came with Linux 2.6.37"),
     ProgramAttachment::new("sends", "sock_send_length").since(SINCE_6_3).optional(),
     ProgramAttachment::new("reads", "sock_recv_length").since(SINCE_6_3).optional(),
     ProgramAttachment::new("delivered", "sk_data_ready").since(SINCE_6_3).optional(),
-    ProgramAttachment::new("received", "netif_receive_skb"),
-    ProgramAttachment::new("loses_with_reason", "kfree_skb"),
+    ProgramAttachment::new("received", "netif_receive_skb").since("came with Linux 2.6.37"),
+    ProgramAttachment::new("loses_with_reason", "kfree_skb").since("came with Linux 2.6.30"),
 ];
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl AttachedDrops {
                     .override_global("peer", &peer, true)
                     .map_max_entries("addresses", most_addresses);
             },
-            &[&programs[..], &NOTHING].concat(),
+            &[&programs[..], &EMPTY_PROGRAM].concat(),
         )?;
         write_addresses(&mut loaded, addresses)?;
         Ok(Self { programs: loaded, at: programs })
@@ -90,6 +90,7 @@ impl AttachedDrops {
         self.programs.run_counters(&self.at)
     }
 
+    // Tracepoints that this kernel lacks.
     pub(super) fn lacking(&self) -> &[ProgramAttachment] {
         &self.programs.lacking
     }

@@ -118,6 +118,16 @@ fn transactions_are_counted_at_each_path_point() {
     );
     let counts = until(&unrelated, |_| true);
     assert_eq!((counts.passed, counts.lost), (vec![], vec![]));
+
+    // Three are longer than the read buffer, one is equal.
+    send(&sender, address(&lab, PORT), [10, 100, 20, 50, 100, 0, 51, 3]);
+    let before = until(&tracer, |counts| counts.packets(PathPoint::Delivered, Request) == 208);
+    for _ in 0..8 {
+        server.recv_from(&mut buffer[..50]).unwrap();
+    }
+    let counts = until(&tracer, |_| true).since(&before);
+    let reads = [PathPoint::Read, PathPoint::Truncated, PathPoint::LengthUnknown];
+    assert_eq!(reads.map(|point| counts.packets(point, Request)), [8, 3, 0], "{counts:#?}");
 }
 
 #[test]

@@ -107,3 +107,27 @@ pub(super) fn colour(frame: &StackFrame) -> Color {
     let shift = |value: u8| (i16::from(value) + shade).clamp(0, 255) as u8;
     Color { r: shift(r), g: shift(g), b: shift(b) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_map_to_packet_path_parts() {
+        for (name, kind, part_name) in [
+            ("native_queued_spin_lock_slowpath", FrameKind::Kernel, "waiting for locks"),
+            ("nft_do_chain", FrameKind::Kernel, "filter, taps, BPF"),
+            ("udp_sendmsg", FrameKind::Kernel, "sending"),
+            ("ip_send_skb", FrameKind::Kernel, "sending"),
+            ("udp_queue_rcv_one_skb", FrameKind::Kernel, "sockets"),
+            ("fib_table_lookup", FrameKind::Kernel, "route, IP"),
+            ("dev_gro_receive", FrameKind::Kernel, "driver, NAPI, GRO"),
+            ("handle_softirqs", FrameKind::Kernel, "interrupts, scheduler"),
+            ("do_syscall_64", FrameKind::Kernel, "other kernel"),
+            ("memcpy", FrameKind::User, "application"),
+        ] {
+            let frame = StackFrame { name: name.to_owned(), module: None, kind };
+            assert_eq!(part(&frame).name, part_name, "{name}");
+        }
+    }
+}

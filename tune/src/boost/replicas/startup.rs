@@ -69,6 +69,7 @@ impl CopyBinds {
         udp.filter_map(|(cookie, bind)| Some((*cookie, bind.local?)))
     }
 
+    /// UDP sockets, shared or not.
     pub(super) fn bound_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.values().filter(|bind| bind.protocol == SocketProtocol::Udp).filter_map(|bind| bind.local)
     }

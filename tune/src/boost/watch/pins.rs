@@ -111,6 +111,8 @@ mod tests {
         );
         observation.readers[0] =
             ReaderThread { guessed: vec![2], ..reader(51, &[1, 2], ReaderEvidence::InCall) };
+        // Without pins, guessed readers stay.
+        assert_eq!((adopt(&mut observation, &[], &sample), observation.readers.len()), (Vec::new(), 2));
         let dead = adopt(&mut observation, &[pin(51, 0), pin(52, 1), pin(53, 3)], &sample);
         assert_eq!((observation.readers.len(), &observation.readers[0].sockets[..]), (1, &[1][..]));
         let dead: Vec<(u32, Vec<u64>)> =

@@ -96,7 +96,8 @@ fn add_evidence(view: &HostView<'_>, rule_match: RuleMatch) -> RuleMatch {
 mod tests {
     use super::*;
     use crate::stage::socket::UdpMemory;
-    use crate::stage::socket::sample::{host, service};
+    use crate::stage::socket::rules::buffer;
+    use crate::stage::socket::sample::{host, later, service};
     use crate::{Known, PacketPath};
 
     fn path(errors: u64, used_pages: u64, limit_pages: u64) -> PacketPath {
@@ -109,6 +110,26 @@ mod tests {
 
     fn matches(view: &HostView<'_>) -> Vec<(Severity, String)> {
         check(view).into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
+    }
+
+    #[test]
+    fn memory_errors_are_not_reported_as_full_receive_buffers() {
+        let (before, now) = (path(10, 94_000, 94_002), later(&path(32_150, 94_000, 94_002)));
+        for (view, title) in [
+            (
+                HostView::twice(&before, &now),
+                "3,214 packets/s are lost because the memory of all UDP sockets is used up",
+            ),
+            (
+                HostView::once(&now),
+                "32,150 packets were lost since boot because the memory of all UDP sockets was used up",
+            ),
+        ] {
+            assert_eq!(matches(&view)[0].1, title);
+            for rule in [buffer::RECEIVE_DROPS, buffer::SMALL] {
+                assert!((rule.check)(&view).is_empty(), "{}", rule.id);
+            }
+        }
     }
 
     #[test]

@@ -100,6 +100,12 @@ mod tests {
     }
 
     #[test]
+    fn frequent_squeezes_double_a_budget_below_its_limit() {
+        let matches = RULE.twice(&reading(10.0, 0, 0), &reading(20.0, 1_000_000, 2_000));
+        assert_eq!(matches[0].change_texts(), ["net.core.netdev_budget 600"]);
+    }
+
+    #[test]
     fn a_budget_of_one_packet_is_reported_without_traffic() {
         let files = [("/proc/sys/net/core/netdev_budget", "1\n")];
         let path = path(&SampleMachine { files: &files, ..SampleMachine::PLAIN });

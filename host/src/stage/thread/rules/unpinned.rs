@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn unpinned_threads_of_a_shared_socket_are_low_severity() {
-        let path = host(&[]).with(service(1), vec![thread(51, 700, "0-3"), thread(52, 700, "1")]);
+        let path = host(&[]).with(service(1), vec![thread(51, 700, "0-127"), thread(52, 700, "1")]);
         let matches = UNPINNED.once(&path);
         let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) may run on all 4 CPUs";
         assert_eq!(matches[0].summary(), (Severity::Low, title));
