@@ -25,15 +25,11 @@ pub(crate) fn with_scope_number(text: &str) -> Result<Cow<'_, str>, String> {
     if name.parse::<u32>().is_ok() {
         return Ok(text.into());
     }
-    let index = interface_index(name).ok_or_else(|| format!("'{text}': no interface {name}"))?;
-    Ok(format!("{address}%{index}]{port}").into())
-}
-
-/// The number of an interface in the network namespace of this process.
-pub(crate) fn interface_index(name: &str) -> Option<u32> {
     use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
-    let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
-    name_to_index(socket, name).ok()
+    let index = socket(AddressFamily::INET6, SocketType::DGRAM, None)
+        .and_then(|socket| name_to_index(socket, name))
+        .map_err(|_| format!("'{text}': no interface {name}"))?;
+    Ok(format!("{address}%{index}]{port}").into())
 }
 
 /// An address and port.

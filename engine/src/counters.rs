@@ -158,9 +158,6 @@ impl AddAssign for Counts {
 #[repr(align(128))]
 pub(crate) struct SharedCounters([AtomicU64; VALUES]);
 
-// A pair of cache lines is prefetched together, and must not be shared by two workers.
-const _: () = assert!(align_of::<SharedCounters>() == 128);
-
 impl SharedCounters {
     /// Publishes the counters that every batch changes. Only the owning worker may call this.
     #[inline]

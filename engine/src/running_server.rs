@@ -155,8 +155,9 @@ impl RunningServer {
         self.setup.xdp_sockets.iter().filter_map(Weak::upgrade).map(|socket| socket.lost_frames().ok()).sum()
     }
 
-    /// The interfaces on which requests may arrive: those that are up, are not loopback, and have an address of the server;
-    /// for a wildcard address all of them.
+    /// The interfaces that are up, are not loopback, and have an address of the server; for a
+    /// wildcard address all that are up and not loopback. Empty if the kernel does not list
+    /// interfaces.
     #[must_use]
     pub fn interfaces(&self) -> Vec<String> {
         let brings_requests = |device: &NetDevice| {

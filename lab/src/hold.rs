@@ -183,6 +183,9 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
 /// Becomes a program in a host of a lab that is up. Returns only if that fails.
 ///
 /// Without root this requires a process with a single thread.
+///
+/// # Errors
+/// Those of [`command`], and [`LabError::System`] if the program cannot be started.
 pub fn exec<A: AsRef<OsStr>>(
     registry: &LabRegistry,
     lab: &str,

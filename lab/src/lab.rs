@@ -194,13 +194,6 @@ impl LabBuilder {
         self
     }
 
-    /// Number of addresses of each family on each sender.
-    #[must_use]
-    pub fn sender_addresses(mut self, addresses: usize) -> Self {
-        self.shape.sender_addresses = addresses;
-        self
-    }
-
     /// Starts the lab. When this returns, packets pass on every link in both directions.
     ///
     /// It first removes the remains of killed labs, except host-wide settings: for these, call [`LabRegistry::clean`].

@@ -1,4 +1,5 @@
-//! Processes from /proc: whether they run, and in which network namespace.
+//! Processes from /proc: whether they run, and in which network namespace; and the wait for the end
+//! of one, or for any other descriptor.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use linerate_host::Host;
 use linerate_host::stage::thread::TaskStat;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -164,7 +166,6 @@ fn end(pid: i32, signal: Signal, max_wait: Duration, is_same_process: impl Fn() 
 
 /// Waits until something can be read; `false` when the time is over.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>, max_wait: Duration) -> io::Result<bool> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let deadline = Instant::now() + max_wait;
     loop {
         let remaining = deadline.saturating_duration_since(Instant::now());
@@ -175,7 +176,7 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, max_wait: Duration) -> io::Resul
         let mut poll_fds = [PollFd::new(&fd, PollFlags::IN)];
         match poll(&mut poll_fds, Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_load::generator::bound_udp_ports;
+use linerate_host::stage::socket::bound_udp_ports;
 use rustix::process::{Pid, Signal, setpriority_process};
 
 use crate::child::LabChild;

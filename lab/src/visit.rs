@@ -79,7 +79,7 @@ fn mounts_below() -> Vec<String> {
 
 /// Whether the index of an interface below `/sys/class/net` differs from its index in this
 /// namespace.
-fn shows_other_namespace() -> bool {
+pub fn shows_other_namespace() -> bool {
     let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") else { return false };
     let Ok(entries) = std::fs::read_dir("/sys/class/net") else { return false };
     entries.flatten().any(|entry| {

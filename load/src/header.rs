@@ -103,7 +103,7 @@ impl RequestCodec {
         bytes[4..8].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Reads an intact request of any size back, `None` if it is none.
+    /// Reads an intact request of any size back; `None` if the bytes are not one.
     ///
     /// For this codec's own size the fill is compared, which is quick and detects every changed
     /// byte; for another size (of a foreign sender) it is summed.
@@ -124,8 +124,10 @@ impl RequestCodec {
             return None;
         }
         let (words, _) = bytes.as_chunks::<8>();
-        let [run, slot, sequence, intended_ns] = [1, 2, 3, 4].map(|word| u64::from_be_bytes(words[word]));
-        Some(RequestHeader { run, epoch: (slot >> 32) as u32, flow: slot as u32, sequence, intended_ns })
+        let [run, epoch_and_flow, sequence, intended_ns] =
+            [1, 2, 3, 4].map(|word| u64::from_be_bytes(words[word]));
+        let (epoch, flow) = ((epoch_and_flow >> 32) as u32, epoch_and_flow as u32);
+        Some(RequestHeader { run, epoch, flow, sequence, intended_ns })
     }
 }
 

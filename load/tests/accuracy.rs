@@ -18,9 +18,9 @@ const PAYLOAD: usize = 100;
 /// machine disturbs some measurements.
 const ATTEMPTS: usize = 9;
 
-/// Whether the median of three or more errors is within the tolerance.
+/// Whether the median of [`ATTEMPTS`] errors is within the tolerance, whatever further errors are.
 fn is_median_within(errors: &[f64], tolerance: f64) -> bool {
-    errors.len() >= 3 && stats::median(errors).is_some_and(|median| median.abs() <= tolerance)
+    errors.iter().filter(|error| error.abs() <= tolerance).count() > ATTEMPTS / 2
 }
 
 struct Scene {
@@ -229,7 +229,8 @@ fn paced_latency_shows_freezes_without_coordinated_omission() {
             open_p99.push(open.latency_ns.quantile(0.99).unwrap() as f64);
         }
         for errors in &errors {
-            assert!(is_median_within(errors, 1.0), "{:?}: {errors:?} times the tolerance", scene.backend);
+            let median = stats::median(errors).unwrap();
+            assert!(median.abs() <= 1.0, "{:?}: {errors:?} times the tolerance", scene.backend);
         }
 
         // The result of a closed-loop tool, which waits for each reply before the next request:

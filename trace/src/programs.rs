@@ -50,6 +50,9 @@ impl ProgramAttachment {
     }
 }
 
+/// Why a kernel before 6.3 lacks a tracepoint.
+pub(crate) const SINCE_6_3: &str = "came with Linux 6.3";
+
 /// The empty program, for the call overhead.
 pub(crate) const EMPTY_PROGRAM: [ProgramAttachment; 1] =
     [ProgramAttachment::new("nothing", "task_rename").since("came with Linux 3.4").optional()];

@@ -30,7 +30,7 @@ fn sysctl_file(settings: &[(Setting, SettingValue)]) -> String {
 #[test]
 fn boot_time_sysctl_programs_set_all_persisted_sysctls() {
     let test = "boot_time_sysctl_programs_set_all_persisted_sysctls";
-    let lab = match Lab::builder().queues(2).start() {
+    let lab = match Lab::builder().start() {
         Ok(lab) => lab,
         Err(error) => return skip(test, error),
     };

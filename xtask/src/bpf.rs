@@ -145,5 +145,6 @@ fn check(folder: &Path, objects: &[BuiltObject], manifest: &str) -> anyhow::Resu
 }
 
 fn run(command: &mut Command) -> anyhow::Result<String> {
-    command_output(command).context("requires clang-19, llvm-19, libbpf-dev and linux-libc-dev")
+    command_output(command)
+        .context("building BPF objects (packages clang-19, llvm-19, libbpf-dev, linux-libc-dev)")
 }

@@ -31,10 +31,9 @@ const TRIALS: [(&str, &str); 7] = [
     ("load 127.0.0.1:9 --rate 10 --duration 0.2 --no-reply --quiet", ""),
     ("tune apply --plan /var/lib/plan.json --yes", ",+net_admin"),
 ];
-/// Runs a command in the image's root.
-const AROUND: &str = include_str!("image_root.sh");
+const IMAGE_ROOT: &str = include_str!("image_root.sh");
 /// A change that is visible only in the network namespace of the trials.
-const PLAN: &str = include_str!("image_plan.json");
+const PLAN: &str = include_str!("trial_plan.json");
 
 /// Build the OCI image, and try it.
 #[derive(Debug, Args)]
@@ -83,8 +82,8 @@ fn build() -> Result<PathBuf> {
 }
 
 fn is_static(program: &Path) -> Result<bool> {
-    let headers =
-        command_output(Command::new("readelf").arg("-lW").arg(program)).context("package binutils")?;
+    let headers = command_output(Command::new("readelf").arg("-lW").arg(program))
+        .context("readelf (package binutils)")?;
     Ok(!headers.contains("INTERP"))
 }
 
@@ -176,7 +175,7 @@ fn try_image(layer: &[u8]) -> Result<()> {
     for (command, capabilities) in TRIALS {
         let network = if capabilities.contains("sys_chroot") { "--mount" } else { "--net" };
         let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", network, "sh", "-c", AROUND, "sh"]).arg(root.path()).arg(capabilities);
+        unshare.args(["--mount", network, "sh", "-c", IMAGE_ROOT, "sh"]).arg(root.path()).arg(capabilities);
         let output = unshare.args(command.split(' ')).output().context("run unshare (util-linux)")?;
         let error_output = String::from_utf8_lossy(&output.stderr);
         let is_success = output.status.code().is_some_and(|code| code < 2)

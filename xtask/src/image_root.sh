@@ -1,4 +1,6 @@
-# Runs a command of the image in its root directory $1 with the capabilities $2.
+# Runs the image's program with only the capabilities $2. $1 is the unpacked image. With sys_chroot the
+# program runs in the image's root, otherwise in the host's. The other arguments are the command.
+# shellcheck shell=sh
 set -eu
 mount --make-rprivate /
 root=$1 capabilities=$2

@@ -42,7 +42,7 @@ impl CommandResult for LinkCapacity {
 
 /// Names, figures and words, without headings.
 fn figure_table(rows: impl IntoIterator<Item = (&'static str, String, String)>) -> Table {
-    let table = Table::new(" | > | ").wrapping();
+    let table = Table::with_columns(["", ">", ""]).wrapping();
     table.with_rows(rows.into_iter().map(|(name, figure, explanation)| {
         [Cell::from(name), Cell::toned(figure, Tone::Strong), Cell::toned(explanation, Tone::Faint)]
     }))

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{errors_of, machine, program, read_document, signal, within};
-use crate::tune::scene::{HostSettingValues, TuneTestLab, output_text};
+use crate::tune::scene::{TuneTestLab, output_text};
 use generators::SshTestGenerators;
 
 /// A run whose figures do not matter ends its searches soon at a rate that always holds.
@@ -65,13 +65,6 @@ impl LadderTestHost {
         });
         child
     }
-
-    /// No tune may be in effect, and all settings have to have their original values.
-    fn assert_restored(&self, before: &HostSettingValues) {
-        assert_eq!(&self.scene.values(), before);
-        let (status, _) = self.scene.expect(0, "status", &[]);
-        assert!(status.starts_with("No tune is in effect"), "{status}");
-    }
 }
 
 #[test]
@@ -86,7 +79,7 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
     child.wait().expect("it ends");
     within(20, "the guard undoes the tune", || scene.expect(0, "history", &[]).0.contains("undone"));
     within(20, "the generators end", || generators.processes().is_empty());
-    host.assert_restored(&before);
+    host.scene.assert_undone(&before);
 
     let err = host.expect(0, &[&["--steps", "xps,gro-off"][..], &LOW_RATE].concat());
     let report = report(scene);
@@ -103,7 +96,7 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
     assert_eq!(report["steps"][2]["changes"][0]["setting"], "eth0 generic-receive-offload");
     assert!(err.contains("eth0 generic-receive-offload: on -> off"), "{err}");
     assert!(generators.processes().is_empty());
-    host.assert_restored(&before);
+    host.scene.assert_undone(&before);
 
     // A generator is killed, or the run is interrupted.
     for kind in ["generator-lost", "interrupted"] {
@@ -123,7 +116,7 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
         assert!(kinds(&steps[1]["warnings"]).contains(&kind), "{}", steps[1]);
         assert!(kinds(&envelope(scene)["warnings"]).contains(&"interrupted"));
         within(20, "the generators end", || generators.processes().is_empty());
-        host.assert_restored(&before);
+        host.scene.assert_undone(&before);
     }
 
     scene.shell(
@@ -132,7 +125,7 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
     let err = host.expect(2, &["--steps", "gro-off"]);
     assert!(err.contains("no request sent to 198.18.0.1:7777 came in: "), "{err}");
     scene.shell("nft delete table inet wall");
-    host.assert_restored(&before);
+    host.scene.assert_undone(&before);
 }
 
 #[test]
@@ -156,7 +149,7 @@ fn keep_better_keeps_a_better_step_as_a_tune() {
     let (status, _) = scene.expect(0, "status", &[]);
     assert!(status.contains("what a ladder showed to be better") && status.contains("in effect"), "{status}");
     scene.expect(0, "undo", &[&tune.to_string()]);
-    host.assert_restored(&before);
+    host.scene.assert_undone(&before);
 }
 
 #[test]

@@ -16,9 +16,7 @@ fn slot(per_second: f64, duration: Duration) -> LoadSlot {
 
 #[test]
 fn two_remote_generators_send_together_and_their_counts_add_up() {
-    let Some(scene) = RemoteTestLab::up() else {
-        return;
-    };
+    let Some(scene) = RemoteTestLab::up() else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let description = generators.describe();
     assert_eq!(
@@ -54,9 +52,7 @@ fn two_remote_generators_send_together_and_their_counts_add_up() {
 
 #[test]
 fn killed_remote_generator_is_named_and_other_counts_are_kept() {
-    let Some(scene) = RemoteTestLab::up() else {
-        return;
-    };
+    let Some(scene) = RemoteTestLab::up() else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let slot = slot(2_000.0, Duration::from_secs(1));
     let error = generators.watch(&slot, &mut |interval| {

@@ -148,9 +148,7 @@ fn replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them() {
 fn boost_run_reports_servers_that_cannot_be_replicated() {
     // Control groups of other tests may exist for a while.
     let _machine = machine();
-    let Some(host) = ReplicaTestHost::up() else {
-        return;
-    };
+    let Some(host) = ReplicaTestHost::up() else { return };
     let two = ["--replicas", "2", "--port", PORT];
     for (options, words, expected) in [
         (&two[..], &["--control", "8953"][..], "could not bind tcp port 8953"),

@@ -36,10 +36,7 @@ impl CpuTable {
     }
 
     /// Adds a CPU to a slot. Adding it to the same slot again is no error.
-    ///
-    /// # Errors
-    /// [`SteeringError::Twice`] if another slot has the CPU.
-    pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), SteeringError> {
+    fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), SteeringError> {
         let previous = self.slots.insert(cpu, slot_number(slot)?);
         match previous.map(|first| first as usize).filter(|first| *first != slot) {
             Some(first) => Err(SteeringError::Twice { cpu, first, second: slot }),

@@ -25,10 +25,6 @@ use super::option;
 // otherwise 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-// Linux 5.11 (include/uapi/asm-generic/socket.h).
-const SO_PREFER_BUSY_POLL: libc::c_int = 69;
-const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
-
 /// An AF_XDP socket.
 #[derive(Debug)]
 pub(crate) struct XskSocket {
@@ -104,9 +100,9 @@ impl XskSocket {
     // (Linux 5.11).
     pub(crate) fn busy_poll(&self, time: Duration, budget: u16) -> io::Result<()> {
         let microseconds = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
-        option::set(self, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
+        option::set(self, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, 1)?;
         option::set(self, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds)?;
-        option::set(self, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, i32::from(budget))
+        option::set(self, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, i32::from(budget))
     }
 
     // Enlarges the socket's send buffer, beyond the system's limit if the privilege allows.
@@ -118,7 +114,8 @@ impl XskSocket {
     pub(crate) fn bind(&self, options: XskBind, memory_owner: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let address = |flags| SocketAddrXdp::new(flags, options.interface, options.queue);
         let Some(memory_owner) = memory_owner else {
-            // Without either flag the kernel tries zero-copy and falls back by itself (xp_assign_dev).
+            // Without either flag the kernel tries zero-copy and falls back by itself
+            // (xp_assign_dev).
             let mut flags = SocketAddrXdpFlags::empty();
             flags.set(SocketAddrXdpFlags::XDP_COPY, !options.zero_copy);
             flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, options.need_wakeup);

@@ -8,7 +8,7 @@ use linerate_engine::{
     Action, Backend, Echo, GuardCounts, OverloadPolicy, Request, RunningServer, Server, Service,
     SourceGrouping, XdpGuard, XdpMode,
 };
-use linerate_lab::Lab;
+use linerate_lab::{Lab, LabShape};
 
 use crate::other_paths::check_excess_is_refused;
 use crate::support::{EngineTestResult, PATIENCE, ask, client, skip};
@@ -22,7 +22,8 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
 /// A lab in which the guard works, with one queue. `None`, after a SKIP message, if the lab or the
 /// guard cannot start.
 pub(crate) fn lab(test: &str, sender_addresses: usize) -> Option<Lab> {
-    let result = Lab::builder().queues(1).sender_addresses(sender_addresses).start();
+    let result =
+        Lab::builder().shape(LabShape { queues: 1, sender_addresses, ..LabShape::default() }).start();
     let lab = result.map_err(|error| skip(test, error)).ok()?;
     match serve(&lab, &guarded(FOREVER), Echo) {
         Ok(running) if running.guard().is_some() => Some(lab),

@@ -14,8 +14,11 @@ const SYSTEM: usize = 15 - FIRST;
 const PROCESSOR: usize = 39 - FIRST;
 const POLICY: usize = 41 - FIRST;
 
-/// SCHED_IDLE in include/uapi/linux/sched.h.
+/// Policies in include/uapi/linux/sched.h.
+const SCHED_FIFO: u32 = 1;
+const SCHED_RR: u32 = 2;
 const SCHED_IDLE: u32 = 5;
+const SCHED_DEADLINE: u32 = 6;
 
 /// `stat` of a process or thread; missing fields are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub struct TaskStat {
     pub ended: bool,
     /// SCHED_IDLE.
     pub scheduled_idle: bool,
+    /// Runs before ordinary threads: SCHED_FIFO, SCHED_RR or SCHED_DEADLINE.
+    pub real_time: bool,
     /// 0 if the parent is not visible here.
     pub parent: Option<u32>,
     /// Process id of the session's leader; 0 if the leader is not visible here.
@@ -60,6 +65,7 @@ impl TaskStat {
             stopped: ["T", "t"].contains(fields.first()?),
             ended: ["Z", "X", "x"].contains(fields.first()?),
             scheduled_idle: small(POLICY) == Some(SCHED_IDLE),
+            real_time: [SCHED_FIFO, SCHED_RR, SCHED_DEADLINE].map(Some).contains(&small(POLICY)),
             parent: small(PARENT),
             session: small(SESSION),
             threads: small(THREADS),

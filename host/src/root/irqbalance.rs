@@ -234,6 +234,7 @@ pub(crate) fn parse_setup(answer: &str) -> Result<IrqbalanceSetup, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     #[test]
     fn setup_reply_of_irqbalance_1_9_2_is_parsed() {
         let answer = "SLEEP 10 IRQ 40 LOAD 0 DIFF 0 CLASS 0 IRQ 38 LOAD 0 DIFF 0 CLASS 0 BANNED 00000000";

@@ -4,7 +4,7 @@ pub(super) mod far_node;
 pub(super) mod gro;
 mod loss_names;
 pub(super) mod loss_rules;
-pub(super) mod losses;
+mod losses;
 mod observe;
 pub(super) mod queues;
 pub(super) mod virtual_functions;

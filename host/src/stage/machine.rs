@@ -4,7 +4,7 @@ mod cloud;
 pub(super) mod governor;
 pub(super) mod kernel_age;
 mod observe;
-pub(super) mod proc_stat;
+mod proc_stat;
 pub(super) mod smt;
 pub(super) mod steal;
 mod topology;

@@ -22,8 +22,8 @@ pub use crate::netlink::sock_diag::SocketProtocol;
 pub use crate::reuseport::{ChooserMember, ChoosingProgram, GroupChooser};
 pub(crate) use observe::udp_sockets;
 pub use options::SocketOptions;
-pub use proc_net::udp_socket_drops;
-pub(crate) use proc_net::{port_range, proc_net_sockets};
+pub(crate) use proc_net::proc_net_sockets;
+pub use proc_net::{bound_udp_ports, port_range, udp_socket_drops};
 pub use scope::ScopeError;
 pub(crate) use steering::program_type;
 

@@ -78,4 +78,16 @@ impl PacketPath {
             _ => self.napi_cpus(interface, queue),
         }
     }
+
+    /// CPUs on which packets of an interface are processed in softirqs. `None` with threaded NAPI, or
+    /// if the CPUs of a queue are unknown.
+    pub fn softirq_cpus(&self, interface: &str) -> Option<CpuSet> {
+        let rps = self.softirq.rps.iter().find(|item| item.interface == interface)?;
+        if *rps.threaded.value()? == Some(true) {
+            return None;
+        }
+        let queues = rps.queues.value().filter(|queues| !queues.is_empty())?;
+        let cpus = queues.iter().map(|queue| self.stack_cpus(interface, queue.queue));
+        Some(cpus.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
+    }
 }

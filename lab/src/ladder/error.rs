@@ -43,7 +43,7 @@ pub enum TestbedError {
     Lab(String),
     #[error("CPU {wanted} is not among those this process may run on ({allowed})")]
     NoSuchCpu { wanted: u32, allowed: CpuSet },
-    #[error("no CPU to run on: {0}")]
+    #[error("cannot read the CPUs that this process may run on: {0}")]
     AffinityUnreadable(String),
     /// The payload does not fit a datagram.
     #[error(transparent)]
@@ -123,7 +123,7 @@ pub enum HostRunError {
         /// Number of the tune.
         tune: u64,
     },
-    /// Server or generator failed.
+    /// The CPUs cannot be used, or server or generator failed.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
 }

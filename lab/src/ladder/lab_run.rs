@@ -13,6 +13,9 @@ use crate::ladder::run::{self, LadderEvent, LadderOutcome};
 /// Starts a lab, measures in it, removes it, and reports.
 ///
 /// If `cancel` is set, the run ends early and the report has the steps until then.
+///
+/// # Errors
+/// Before anything is measured, or if the baseline cannot be measured.
 pub fn run(
     config: &LadderConfig,
     cancel: Arc<AtomicBool>,

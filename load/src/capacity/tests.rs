@@ -274,7 +274,7 @@ fn confirming_a_rate_stays_within_the_search_budget() {
 }
 
 #[test]
-fn a_steady_loss_over_max_loss_leaves_no_rate_in_four_budgets() {
+fn a_steady_loss_is_compared_with_max_loss_within_four_budgets() {
     let (budget, takes) = (Duration::from_millis(15), Duration::from_millis(10));
     // Each slot loses 5 %.
     for (max_loss, holds, slots) in [(0.001, false, 3_usize..=6), (0.2, true, 1..=2)] {
@@ -282,6 +282,7 @@ fn a_steady_loss_over_max_loss_leaves_no_rate_in_four_budgets() {
         let sample = capacity_sample(&mut service, &SearchOptions { budget, max_loss, ..options() });
         assert_eq!((sample.ended, sample.offered_per_second > 0.0), (SearchEnd::OutOfTime, holds));
         assert!(slots.contains(&sample.slots.len()), "{} slots", sample.slots.len());
+        assert!(holds || sample.slots.iter().all(|slot| slot.verdict == ProbeVerdict::Loss), "{sample:?}");
     }
 }
 

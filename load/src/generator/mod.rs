@@ -24,7 +24,6 @@ use crate::error::{GeneratorError, invalid};
 use crate::outcome::{SlotInterval, SlotOutcome};
 
 pub use builder::{GeneratorBackend, GeneratorBuilder, LiveFrames};
-pub use xdp::bound_udp_ports;
 
 /// The most outstanding requests a flow may have in window mode.
 pub const MAX_WINDOW: u32 = 1 << 16;
@@ -64,20 +63,6 @@ pub trait Generator: Send {
         slot: &LoadSlot,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError>;
-}
-
-impl<G: Generator + ?Sized> Generator for Box<G> {
-    fn describe(&self) -> GeneratorDescription {
-        (**self).describe()
-    }
-
-    fn watch(
-        &mut self,
-        slot: &LoadSlot,
-        observer: &mut dyn FnMut(&SlotInterval),
-    ) -> Result<SlotOutcome, GeneratorError> {
-        (**self).watch(slot, observer)
-    }
 }
 
 /// One period of load.

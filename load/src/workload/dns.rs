@@ -41,8 +41,8 @@ impl Default for DnsQueryOptions {
 
 /// Queries of class IN, one for each line `NAME TYPE` of `text`, in their order. Empty lines and
 /// comments (`;` or `#`) are left out. Names are absolute with or without a final dot, and may have
-/// the escapes of a zone file (`\.`, `\DDD`); a type is a name or `TYPEnnn`. A reply is recognized
-/// by its id, and responses are counted by their code.
+/// the escapes of a zone file (`\.`, `\DDD`), but not `\[` first in a label; a type is a name or
+/// `TYPEnnn`. A reply is recognized by its id, and responses are counted by their code.
 ///
 /// # Errors
 /// A line that is no query, a type that does not go over UDP, or no query at all; `file` names
@@ -113,7 +113,7 @@ fn parse_type(text: &str) -> Result<Rtype, &'static str> {
     let kind: Rtype = text.parse().map_err(|_| unknown_type)?;
     match kind.to_int() {
         251 | 252 => Err("zone transfers go over TCP: ask for something else"),
-        // OPT, TKEY and TSIG.
+        // Reserved (RFC 6895, section 3.1), OPT, TKEY and TSIG.
         0 | 41 | 249 | 250 => Err("no record type to ask for: it stands for no data in a zone"),
         _ => Ok(kind),
     }
@@ -201,6 +201,8 @@ mod tests {
             (r"a\25 A", r#"q, line 2: "a\25": bad character"#),
             (r"a\256 A", r#"q, line 2: "a\256": bad character"#),
             (r"a\ A", r#"q, line 2: "a\": bad character"#),
+            (r"\[a A", "bad character"),
+            ("a\u{7f}.example A", "bad character"),
             ("b\u{fc}cher.example A", "not ASCII"),
             (&long, "long name"),
             (&longer_by_one, "long name"),

@@ -1,6 +1,6 @@
 //! A service and a generator: on loopback with sockets, or on the hosts of a lab with XDP.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use linerate_lab::{Lab, LabLink};
 use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
@@ -51,14 +51,11 @@ impl Scene {
         &self.lab().links()[0]
     }
 
-    /// The IPv4 or IPv6 address of the service's host, with port 0.
+    /// The IPv4 or IPv6 address of the service's host, with port 0; on loopback the IPv4 address.
     pub(crate) fn receiver(&self, v4: bool) -> SocketAddr {
-        match (&self.lab, v4) {
-            (None, true) => (Ipv4Addr::LOCALHOST, 0).into(),
-            (None, false) => (Ipv6Addr::LOCALHOST, 0).into(),
-            (Some(_), true) => (self.link().receiver.ipv4[0], 0).into(),
-            (Some(_), false) => (self.link().receiver.ipv6[0], 0).into(),
-        }
+        let Some(lab) = &self.lab else { return (Ipv4Addr::LOCALHOST, 0).into() };
+        let end = &lab.links()[0].receiver;
+        if v4 { (end.ipv4[0], 0).into() } else { (end.ipv6[0], 0).into() }
     }
 
     pub(crate) fn echo(&self, v4: bool) -> Service {

@@ -4,11 +4,12 @@
 use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, SettingValue};
 use linerate_load::generator::LiveFrames;
-use linerate_load::{Generator as _, PacingMode, SendMethod, SlotOutcome};
+use linerate_load::{PacingMode, SendMethod, SlotOutcome};
 use linerate_testkit::reflector::XdpService;
+use linerate_testkit::skip;
 
 use crate::scene::Scene;
-use crate::service::{assert_balanced, rate, skip, slot};
+use crate::service::{assert_balanced, rate, slot};
 
 const PORT: u16 = 7777;
 

@@ -4,11 +4,10 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use linerate_load::header::{RequestCodec, RequestHeader};
 use linerate_load::{LoadSlot, PacingMode, SlotOutcome};
-pub(crate) use linerate_testkit::skip;
 
 /// Payload of an echo request in bytes.
 pub(crate) const PAYLOAD: usize = 100;
@@ -118,10 +117,6 @@ pub(crate) fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
 
 pub(crate) fn rate(per_second: f64) -> PacingMode {
     PacingMode::Rate { per_second }
-}
-
-pub(crate) fn realtime_in(time: Duration) -> u64 {
-    (SystemTime::now() + time).duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
 pub(crate) fn assert_balanced(outcome: &SlotOutcome) {

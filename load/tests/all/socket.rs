@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_load::generator::GeneratorBuilder;
-use linerate_load::{Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode};
+use linerate_load::{GeneratorError, LoadSlot, LoadWorkload, PacingMode};
+use linerate_testkit::skip;
 
 use crate::scene::Scene;
-use crate::service::{PAYLOAD, Service, assert_balanced, rate, skip, slot};
+use crate::service::{PAYLOAD, Service, assert_balanced, rate, slot};
 
 #[test]
 fn a_slot_ends_in_time_while_its_windows_are_not_full() {

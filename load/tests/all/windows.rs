@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use linerate_load::{Generator as _, PacingMode};
+use linerate_load::PacingMode;
+use linerate_testkit::skip;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::scene::Scene;
-use crate::service::{Service, assert_balanced, echo, skip, slot};
+use crate::service::{Service, assert_balanced, echo, slot};
 
 /// Regression test: only replies that arrived on the sending CPU made room in the window. The
 /// service runs on another CPU, where the replies arrive, so each window stalled until the timeout.

@@ -65,7 +65,8 @@ pub(crate) fn has_required_names(rtype: u16, data: &[u8]) -> bool {
     names(rtype, data).iter().flatten().count() == required_count
 }
 
-/// The range of the name at `start`, which has no pointers; `None` if it has, or is too long or incomplete.
+/// The range of the uncompressed name at `start`; `None` if it is compressed, too long or
+/// incomplete.
 pub(crate) fn name_at(data: &[u8], start: usize) -> Option<Range<usize>> {
     let mut position = start;
     loop {

@@ -244,6 +244,7 @@ fn user(entry: &UserItem) -> Result<RadiusUser, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     const GOOD: &str = r#"
 [[client]]
 network = "192.0.2.0/24"

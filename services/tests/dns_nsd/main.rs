@@ -132,8 +132,7 @@ fn differences_from_nsd_and_knot_are_allowed_by_rfcs() {
             continue;
         };
         let rival = start(&program, directory.path(), &files);
-        let comparison = compare(&mut ours, &rival, name, &queries);
-        let (kinds, reasons) = (comparison.kinds, comparison.reasons);
+        let Comparison { kinds, reasons } = compare(&mut ours, &rival, name, &queries);
         assert!(!kinds.contains_key("silence"), "{name}: {kinds:?}");
         assert!(reasons.get(explained::SAME).is_some_and(|count| *count > COUNT / 4), "{reasons:?}");
     }

@@ -10,7 +10,9 @@ use super::WHAT;
 use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
+use crate::programs::{
+    EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, SINCE_6_3, TracePrograms, kernel_error,
+};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
@@ -21,8 +23,6 @@ const CHUNK_WORDS: usize = 1024 * EVENT_WORDS;
 /// Interval at which the free room is checked.
 const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) const EVENT_BYTES: u64 = 32;
-
-const SINCE_6_3: &str = "came with Linux 6.3";
 
 const PROGRAMS: [ProgramAttachment; 13] = [
     ProgramAttachment::new("queued", "sk_data_ready").since(SINCE_6_3),

@@ -9,20 +9,18 @@ use super::WHAT;
 use super::batch::BatchClasses;
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, RunCounting, TracePrograms};
+use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, RunCounting, SINCE_6_3, TracePrograms};
 use crate::sys::{KernelName, kernel_layout};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/headroom.bpf.o"));
 
-const SINCE: &str = "came with Linux 6.3";
-
 const PROGRAMS: [ProgramAttachment; 5] = [
-    ProgramAttachment::new("reads", "sock_recv_length").since(SINCE),
-    ProgramAttachment::new("arrives", "sk_data_ready").since(SINCE),
-    ProgramAttachment::new("softirq_ends", "softirq_exit").since(SINCE),
-    ProgramAttachment::new("softirq_begins", "softirq_entry").since(SINCE),
-    ProgramAttachment::new("turn_changes", "sched_switch").since(SINCE),
+    ProgramAttachment::new("reads", "sock_recv_length").since(SINCE_6_3),
+    ProgramAttachment::new("arrives", "sk_data_ready").since(SINCE_6_3),
+    ProgramAttachment::new("softirq_ends", "softirq_exit").since(SINCE_6_3),
+    ProgramAttachment::new("softirq_begins", "softirq_entry").since(SINCE_6_3),
+    ProgramAttachment::new("turn_changes", "sched_switch").since(SINCE_6_3),
 ];
 
 /// Counts until it is dropped.

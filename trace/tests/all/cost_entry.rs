@@ -13,7 +13,7 @@ use linerate_trace::TraceError;
 use linerate_trace::cost::{COUNTING_POINT, CostReport, CostSession};
 use quinn_udp::{Transmit, UdpSocketState};
 
-use crate::machine;
+use crate::{machine, skip_unless_permitted};
 
 /// Largest relative difference between the counted packets and those sent or dropped.
 const ALLOWED: f64 = 0.01;
@@ -121,28 +121,33 @@ type PreparePath = fn(&Lab) -> Result<Path<'_>, String>;
 /// Each path with its number of senders and of datagrams per call.
 const PATHS: [(&str, usize, usize, PreparePath); 7] = [
     // Without GRO a veth has no NAPI, and packets arrive through the backlog.
-    ("received without GRO", 1, 1, |lab| direct(lab, "true", "ethtool -K eth0 gro off")),
-    ("received with GRO", 1, 1, |lab| direct(lab, "true", "ethtool -K eth0 gro on")),
+    ("received without GRO", 1, 1, |lab| direct_after(lab, "true", "ethtool -K eth0 gro off")),
+    ("received with GRO", 1, 1, |lab| direct_after(lab, "true", "ethtool -K eth0 gro on")),
     ("steered by RPS", 1, 1, steered),
     ("bridged", 2, 1, bridged),
     ("routed", 2, 1, routed),
     // As one packet on the wire, then as segments that the sender's stack makes.
-    ("GSO packet", 1, SEGMENTS, |lab| direct(lab, "ethtool -K eth0 tx-udp-segmentation on", "true")),
-    ("GSO segments", 1, SEGMENTS, |lab| direct(lab, "ethtool -K eth0 tx-udp-segmentation off", "true")),
+    ("GSO packet", 1, SEGMENTS, |lab| direct_after(lab, "ethtool -K eth0 tx-udp-segmentation on", "true")),
+    ("GSO segments", 1, SEGMENTS, |lab| direct_after(lab, "ethtool -K eth0 tx-udp-segmentation off", "true")),
 ];
 
+/// The path from the sender to the receiver.
+fn direct(lab: &Lab) -> Path<'_> {
+    Path { from: &lab.senders()[0], to: lab.receiver(), address: lab.links()[0].receiver.ipv4[0] }
+}
+
 /// The path from the sender to the receiver, after commands on both.
-fn direct<'l>(lab: &'l Lab, on_sender: &str, on_receiver: &str) -> Result<Path<'l>, String> {
-    let (from, to) = (&lab.senders()[0], lab.receiver());
-    shell(from, on_sender)?;
-    shell(to, on_receiver)?;
-    Ok(Path { from, to, address: lab.links()[0].receiver.ipv4[0] })
+fn direct_after<'l>(lab: &'l Lab, on_sender: &str, on_receiver: &str) -> Result<Path<'l>, String> {
+    let path = direct(lab);
+    shell(path.from, on_sender)?;
+    shell(path.to, on_receiver)?;
+    Ok(path)
 }
 
 fn steered(lab: &Lab) -> Result<Path<'_>, String> {
     // Without TSO a veth also polls for single datagrams (`veth_skb_is_eligible_for_gro`,
     // drivers/net/veth.c, Linux 6.12).
-    let path = direct(lab, "ethtool -K eth0 tso off", "ethtool -K eth0 tso off")?;
+    let path = direct_after(lab, "ethtool -K eth0 tso off", "ethtool -K eth0 tso off")?;
     let sys = path.to.sys_path().map_err(|error| error.to_string())?;
     fs::write(sys.join("class/net/eth0/queues/rx-0/rps_cpus"), "2").map_err(|error| error.to_string())?;
     Ok(path)
@@ -192,13 +197,7 @@ fn miscount(test: &str, path: &Path<'_>, in_one: usize) -> Option<String> {
     let mut counts = Vec::new();
     for _ in 0..ATTEMPTS {
         let before = arrivals(path.to);
-        let cost = match observe(false, || send(path, in_one)) {
-            Ok(cost) => cost,
-            Err(why) => {
-                skip(test, why);
-                return None;
-            }
-        };
+        let cost = skip_unless_permitted(test, observe(false, || send(path, in_one)))?;
         let arrived = arrivals(path.to) - before;
         assert_eq!(cost.counting_point.value().map(String::as_str), Some(COUNTING_POINT));
         let all = cost.all_cpus();
@@ -227,10 +226,7 @@ fn a_bridged_packet_is_charged_to_its_path() {
         Err(why) => return skip(NAME, why),
     };
     for attempt in 1..=ATTEMPTS {
-        let cost = match observe(true, || send(&path, 1)) {
-            Ok(cost) => cost,
-            Err(why) => return skip(NAME, why),
-        };
+        let Some(cost) = skip_unless_permitted(NAME, observe(true, || send(&path, 1))) else { return };
         let paths = cost.paths.as_deref().expect("paths");
         let through = paths.iter().max_by_key(|path| path.packets).expect("a path");
         // The interfaces have no names on this host, because they are in the lab's network
@@ -259,13 +255,10 @@ fn a_frame_dropped_by_xdp_is_counted_once() {
         Ok(sink) => sink,
         Err(why) => return skip(NAME, why),
     };
-    let path = direct(&lab, "true", "true").expect("no commands");
+    let path = direct(&lab);
     for attempt in 1..=ATTEMPTS {
         let before = sink.account().expect("its account").received;
-        let cost = match observe(false, || send(&path, 1)) {
-            Ok(cost) => cost,
-            Err(why) => return skip(NAME, why),
-        };
+        let Some(cost) = skip_unless_permitted(NAME, observe(false, || send(&path, 1))) else { return };
         let drops = sink.account().expect("its account").received - before;
         let packets = cost.all_cpus().entered_packets;
         println!("{NAME}: {drops} dropped, {packets} counted");

@@ -105,21 +105,9 @@ pub fn product(id: &str) -> Option<&'static ServerProduct> {
 }
 
 impl ProductOption {
-    /// The setting with this number of CPUs in the place of each word `N`.
+    /// The setting with this number of CPUs for each `N`.
     pub fn with_cpus(&self, cpus: usize) -> String {
-        let is_word = |text: &str, index: usize| {
-            let is_boundary = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
-            is_boundary(text[..index].chars().next_back()) && is_boundary(text[index + 1..].chars().next())
-        };
-        let mut result = String::new();
-        for (index, letter) in self.setting.char_indices() {
-            if letter == 'N' && is_word(&self.setting, index) {
-                result.push_str(&cpus.to_string());
-            } else {
-                result.push(letter);
-            }
-        }
-        result
+        self.setting.replace('N', &cpus.to_string())
     }
 }
 
@@ -160,6 +148,15 @@ mod tests {
             for option in &product.options {
                 assert!(option.source.starts_with("https://"), "{id}: {} has no source", option.setting);
                 assert!(!option.setting.trim().is_empty(), "{id}");
+                let mut parts = option.setting.split('N').peekable();
+                while let (Some(before), Some(after)) = (parts.next(), parts.peek()) {
+                    let around = [before.chars().next_back(), after.chars().next()];
+                    assert!(
+                        !around.into_iter().flatten().any(char::is_alphanumeric),
+                        "{id}: {}",
+                        option.setting
+                    );
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Plans whose settings have other owners.
+//! Plans whose settings have other owners, and helpers for the tests of each owner.
 
 use linerate_host::recording::RecordedEntry;
 use linerate_host::setting::Offload;

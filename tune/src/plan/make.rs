@@ -76,9 +76,9 @@ struct PlanMaker<'a> {
 }
 
 impl PlanMaker<'_> {
-    /// Adds the changes of a finding that the profile fixes, and leaves other findings. Changes that
-    /// place packets on CPUs are left to the layout, and so are findings that a good layout fixes
-    /// although they name no change.
+    /// Adds the changes of a finding that the profile fixes, and leaves other findings. Changes
+    /// that place packets on CPUs are left to the layout, and so are findings that a good layout
+    /// fixes although they name no change.
     fn add_finding(&mut self, finding: &Finding) {
         // Findings that are only notes are left if there is no UDP service that a fix could help.
         let least_severity = match self.profile.needs_udp_service && !self.draft.has_service {
@@ -121,8 +121,8 @@ impl PlanMaker<'_> {
         let reason = DraftReason::of(&[finding]);
         let mut fixed_reason = None;
         let mut commands = Vec::new();
-        // A layout covers only queues with interrupts, but RPS of other queues can send all packets to
-        // one CPU, too.
+        // A layout covers only queues with interrupts, but RPS of other queues can send all packets
+        // to one CPU, too.
         let is_added_here =
             |setting: &Setting| PlacementOwner::of(setting).is_none() || finding.id == "softirq.skew";
         for change in finding.changes.iter().filter(|change| is_added_here(&change.setting)) {
@@ -167,8 +167,9 @@ impl PlanMaker<'_> {
         self.draft.precondition.is_some() && spread.uses_more_cpus(expected_path)
     }
 
-    /// The expected host after all changes except those that place packets. Findings that these changes
-    /// reveal are taken up, too: a table that names one queue hides that the hash lacks ports.
+    /// The expected host after all changes except those that place packets. Findings that these
+    /// changes reveal are taken up, too: a table that names one queue hides that the hash lacks
+    /// ports.
     fn add_consequences(&mut self, diagnosis: &Diagnosis) -> PacketPath {
         loop {
             let count = self.draft.changes.len();
@@ -187,12 +188,12 @@ impl PlanMaker<'_> {
             let is_revealed = |finding: &&Finding| {
                 !places_packets(finding) && (!is_known(finding.id) || has_new_changes(finding))
             };
+            let known_count = self.placement_findings.len();
             for finding in expected_diagnosis.findings.iter().filter(is_revealed) {
-                // Findings about placement follow after the last round.
-                let count = self.placement_findings.len();
                 self.add_finding(finding);
-                self.placement_findings.truncate(count);
             }
+            // A revealed finding that names no change does not require a layout.
+            self.placement_findings.truncate(known_count);
             // Every round except the last adds a change, and the number of changes is limited.
             if self.draft.changes.len() == count {
                 self.add_placement_findings(&expected_diagnosis);
@@ -201,8 +202,8 @@ impl PlanMaker<'_> {
         }
     }
 
-    /// Takes up the findings about placement that changes reveal: if interrupts go to other CPUs, XPS
-    /// has to follow.
+    /// Takes up the findings about placement that changes reveal: if interrupts go to other CPUs,
+    /// XPS has to follow.
     fn add_placement_findings(&mut self, expected_diagnosis: &Diagnosis) {
         for finding in expected_diagnosis.findings.iter().filter(|finding| places_packets(finding)) {
             let is_known = |known: &Finding| known.id == finding.id && known.title == finding.title;
@@ -213,8 +214,8 @@ impl PlanMaker<'_> {
     }
 
     /// Adds the changes that place packets on CPUs, if a finding requires them, and returns the
-    /// resulting placement. Changes for queues that will be replaced wait for the next plan, but the
-    /// placement of these queues is returned already.
+    /// resulting placement. Changes for queues that will be replaced wait for the next plan, but
+    /// the placement of these queues is returned already.
     fn place_packets(&mut self, expected_path: &PacketPath) -> Vec<PacketSpread> {
         let settings: Vec<_> = self.draft.changes.iter().map(|change| change.setting.clone()).collect();
         let reshaped = predict::reshaped(settings.iter());
@@ -270,8 +271,8 @@ impl PlanMaker<'_> {
         spreads
     }
 
-    /// If a part of an interface's layout changes, the other parts belong to the target, too, because
-    /// interrupts, RPS and XPS fit each other.
+    /// If a part of an interface's layout changes, the other parts belong to the target, too,
+    /// because interrupts, RPS and XPS fit each other.
     fn keep_other_settings(&mut self, path: &PacketPath, spread: &PacketSpread, changed: [bool; 3]) {
         let owners = [PlacementOwner::Interrupts, PlacementOwner::Receive, PlacementOwner::Transmit];
         for (owner, _) in owners.into_iter().zip(changed).filter(|(_, changed)| !changed) {
@@ -361,7 +362,8 @@ const FOR_NEW_SOCKETS: [&str; 1] = ["socket.buffer-small"];
 /// Findings about too few queues, which RPS compensates if there is nothing better.
 const FEW_QUEUES: [&str; 3] = ["link.queues-below-cpus", "link.single-queue", "rss.table-misses-queues"];
 
-/// Findings that a layout may fix though they name no change: those of rules that would, where there is nothing better.
+/// Findings that a layout may fix although they name no change, because their rules have nothing
+/// better here.
 fn is_fixed_by_layout(id: &str) -> bool {
     FEW_QUEUES.contains(&id)
         || ["irq.", "softirq.rps-", "transmit.xps-"].iter().any(|stage| id.starts_with(stage))

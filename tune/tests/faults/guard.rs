@@ -24,8 +24,8 @@ struct GuardedTune {
 
 impl GuardedTune {
     /// Starts a maker and reads the process id of its guard.
-    fn start(scene: &Scene, pace: &str, until: &str) -> Self {
-        let mut maker = scene.start(&[], &["guarded", &scene.directory(), pace, until]);
+    fn start(scene: &Scene, pace: &str) -> Self {
+        let mut maker = scene.start(&[], &["guarded", &scene.directory(), pace]);
         let mut lines = BufReader::new(maker.stdout.take().expect("piped")).lines();
         let line = lines.next().expect("a line").expect("read");
         let pid: u32 = line.strip_prefix("guard ").expect("a guard").parse().expect("a number");
@@ -57,7 +57,7 @@ const LONG: Duration = Duration::from_secs(30);
 pub(crate) fn confirmed_tune_stays_in_effect() -> TrialResult {
     let scene = Scene::new()?;
     let before = scene.values();
-    let mut tune = GuardedTune::start(&scene, "fast", "1000");
+    let mut tune = GuardedTune::start(&scene, "fast");
     tune.wait_until_ended();
     let tuned = scene.values();
     scene.inside(|| confirm(&mut scene.lock(), &scene.host, None).expect("in time"));
@@ -74,7 +74,7 @@ pub(crate) fn guard_inherits_no_descriptor_session_or_directory() -> TrialResult
     // A descriptor that the maker inherits, like one that a shell redirects.
     let inherited = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
     let inherited = inherited.expect("opened");
-    let mut tune = GuardedTune::start(&scene, "fast", "1000");
+    let mut tune = GuardedTune::start(&scene, "fast");
     tune.wait_until_ended();
     let proc = |file: &str| format!("/proc/{}/{file}", tune.pid);
     let descriptor = inherited.as_raw_fd();
@@ -107,7 +107,7 @@ pub(crate) fn guard_inherits_no_descriptor_session_or_directory() -> TrialResult
 pub(crate) fn a_killed_guard_leaves_an_overdue_tune() -> TrialResult {
     let scene = Scene::new()?;
     let before = scene.values();
-    let mut tune = GuardedTune::start(&scene, "stepping", "1000");
+    let mut tune = GuardedTune::start(&scene, "stepping");
     tune.steps(12);
     pidfd_send_signal(&tune.guard, Signal::KILL).expect("killed");
     tune.maker.kill().expect("killed");

@@ -21,9 +21,8 @@ pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
             let mut writer = StateStore::at(*directory).lock().expect("locked");
             undo(&mut writer, &PacedHost::new(pace), None, Asked).expect("undone");
         }
-        ("guarded", [directory, pace, seconds]) => {
-            let seconds: u64 = seconds.parse().expect("a number");
-            let until = UndoDeadline::Confirmed { boot_seconds: boot_seconds() + seconds };
+        ("guarded", [directory, pace]) => {
+            let until = UndoDeadline::Confirmed { boot_seconds: boot_seconds() + 1000 };
             tune(directory, &PacedHost::new(pace), Some(until));
         }
         ("guard", [directory, tune]) => {

@@ -14,7 +14,7 @@ use linerate_tune::transaction::{UndoReport, undo};
 pub(crate) const INTERFACE: &str = "eth0";
 
 pub(crate) struct Scene {
-    pub(crate) lab: Lab,
+    lab: Lab,
     pub(crate) host: Host,
     directory: tempfile::TempDir,
 }
@@ -77,7 +77,7 @@ impl Scene {
         Ok(scene)
     }
 
-    pub(crate) fn set(&self, setting: &Setting, value: &str) -> Result<(), String> {
+    fn set(&self, setting: &Setting, value: &str) -> Result<(), String> {
         self.inside(|| {
             setting.write(&self.host, &SettingValue::new(value)).map_err(|error| error.to_string())
         })

@@ -52,17 +52,7 @@ linerate lab --quick --steps reuseport --quiet
 linerate doctor --fail-on high --json /tmp/doctor.json || [ $? = 1 ] || fail "doctor"
 
 say "tune, and have it last"
-cat >/tmp/plan.json <<'PLAN'
-{
-  "schema": "linerate.plan/2", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [], "layouts": [],
-  "exclusions": [], "skipped": [],
-  "changes": [
-    {"setting": {"sysctl": "net.ipv4.ip_default_ttl"}, "from": "64", "to": "63", "why": "a trial", "findings": [],
-     "effect": null, "source": null, "risk": null, "interrupts": "nothing", "claims": []}
-  ]
-}
-PLAN
-linerate tune apply --plan /tmp/plan.json --yes || [ $? = 1 ] || fail "tune apply"
+linerate tune apply --plan /trial/plan.json --yes || [ $? = 1 ] || fail "tune apply"
 linerate tune persist --yes
 [ -s /etc/sysctl.d/90-linerate.conf ] || fail "nothing was made to last"
 

@@ -15,7 +15,7 @@ const STEPS: &str = include_str!("in_root.sh");
 
 /// Makes the installation in memory, within namespaces that end with the script, so that nothing is
 /// left after any end.
-const AROUND: &str = include_str!("around.sh");
+const MAKE_ROOT: &str = include_str!("make_root.sh");
 
 // Errors of lintian that stay, because the project has no mail address yet.
 const KNOWN: &str = "bogus-mail-host,bogus-mail-host-in-debian-changelog";
@@ -34,11 +34,12 @@ pub(super) fn try_installation(package: &Path, paths: &PackagePaths, page: &Inst
     let root = tempfile::tempdir_in(target)?;
     let trial = tempfile::tempdir_in(target)?;
     fs::write(trial.path().join("in_root.sh"), STEPS)?;
+    fs::write(trial.path().join("plan.json"), include_str!("../trial_plan.json"))?;
     fs::copy(package, trial.path().join("linerate.deb")).context("copy the package")?;
     prepare_page_steps(package, paths, page, trial.path())?;
     build_later_version(package, trial.path()).context("make a later version of the package")?;
     let mut unshare = Command::new("unshare");
-    unshare.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", AROUND, "sh"]);
+    unshare.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", MAKE_ROOT, "sh"]);
     run(unshare.args([root.path(), &debian, trial.path()]).arg(PACKAGE_VERSION)).context("the trial")
 }
 

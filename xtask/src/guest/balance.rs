@@ -26,7 +26,7 @@ until [ -S /run/irqbalance/irqbalance$(cat /run/irqbalance.pid).sock ]; do sleep
 /// Stops irqbalance.
 const STOP: &str = "kill $(cat /run/irqbalance.pid); while pidof irqbalance >/dev/null; do sleep 0.1; done";
 
-const PLACES: &str = include_str!("interrupt_cpus.sh");
+const INTERRUPT_CPUS: &str = include_str!("interrupt_cpus.sh");
 
 /// Puts all interrupts on one CPU, which irqbalance changes under load.
 const ALL_ON_ONE: &str = r"
@@ -74,16 +74,15 @@ fn count_moved_interrupts(guest: &mut GuestSession, seconds: u32) -> anyhow::Res
     traffic.stop()?;
     let after = interrupt_cpus(guest)?;
     ensure!(!before.is_empty(), "the guest has no interrupts of queues");
-    Ok(before.iter().filter(|(irq, place)| after.get(*irq) != Some(place)).count())
+    Ok(before.iter().filter(|(irq, cpus)| after.get(*irq) != Some(cpus)).count())
 }
 
 fn interrupt_cpus(guest: &mut GuestSession) -> anyhow::Result<BTreeMap<String, String>> {
-    let reply = guest.run_script(PLACES)?;
-    let parse_place =
-        |line: &str| line.split_once(' ').map(|(irq, parse_place)| (irq.to_owned(), parse_place.to_owned()));
+    let reply = guest.run_script(INTERRUPT_CPUS)?;
+    let parse_line = |line: &str| line.split_once(' ').map(|(irq, cpus)| (irq.to_owned(), cpus.to_owned()));
     reply
         .output
         .lines()
-        .map(|line| parse_place(line).with_context(|| format!("'{line}' is no place")))
+        .map(|line| parse_line(line).with_context(|| format!("'{line}' is no interrupt with its CPUs")))
         .collect()
 }

@@ -10,7 +10,6 @@ use super::machine::{CPUS, GuestVariant, TO_VIRTIO};
 use super::session::GuestSession;
 use super::traffic::{self, FlowCount, GuestTraffic};
 
-/// Describes the guest, one fact per line.
 const DESCRIBE: &str = include_str!("describe.sh");
 
 /// The steps by variant.

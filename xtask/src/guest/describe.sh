@@ -1,4 +1,5 @@
 # Describes the guest, one fact per line. NIC is replaced by an interface.
+# shellcheck shell=sh
 echo "CPUs: $(nproc)"
 echo "nodes: $(ls -d /sys/devices/system/node/node* | wc -l)"
 echo "threads a core: $(tr ',-' '\n\n' </sys/devices/system/cpu/cpu0/topology/thread_siblings_list | wc -l)"

@@ -1,5 +1,6 @@
 # A neglected interface: half of its queues, all interrupts on one CPU, a firewall with too small a
 # conntrack table, and reverse-path filtering.
+# shellcheck shell=sh
 ethtool -L igb0 combined 4 || exit
 for irq in /sys/class/net/igb0/device/msi_irqs/*; do
     echo 1 >/proc/irq/${irq##*/}/smp_affinity || exit

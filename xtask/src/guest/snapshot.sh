@@ -1,4 +1,5 @@
 # Every value that can be changed, by file or command. Counters are excluded by name.
+# shellcheck shell=sh
 find /proc/sys/net /proc/sys/kernel/numa_balancing /proc/irq /sys/class/net/NIC/ /sys/devices/system/cpu -type f |
     grep -vE '/statistics/|/spurious|/carrier_|/byte_queue_limits/(inflight|limit$|stall)|_count$|/nf_conntrack_buckets|/random/' |
     grep -vE '/cpuidle/|/crash_notes|/uevent|/power/|/route/flush|/neigh/.*_ms$|/cpufreq/.*_cur_freq|/traffic_' |

@@ -153,11 +153,11 @@ impl RequestFates {
         let unresolved = increase(|counters| counters.unresolved);
         let wire = increase(|counters| counters.wire_full);
         // Extra requests without an answer made a worker panic.
-        let panicked = all_panicked.saturating_sub(extra_requests.received - extra_requests.answered);
+        let panicked = all_panicked.saturating_sub(extra_requests.sent - extra_requests.answered);
         let counted_losses =
             [refused, device, ip, no_port, buffer_full, udp, panicked, unsent, discarded, unresolved, wire];
         let gaps = [
-            difference(load.sent + extra_requests.received, refused + device + frames + stack),
+            difference(load.sent + extra_requests.sent, refused + device + frames + stack),
             difference(stack, ip + no_port + buffer_full + udp + received.saturating_sub(frames)),
             difference(received, replied + all_panicked + unsent),
             difference(replied, discarded + unresolved + wire + extra_requests.answered + load.answered),
@@ -212,7 +212,7 @@ impl fmt::Display for RequestFates {
 mod tests {
     use super::*;
 
-    const NONE: ExtraRequests = ExtraRequests { received: 0, answered: 0 };
+    const NONE: ExtraRequests = ExtraRequests { sent: 0, answered: 0 };
 
     fn counters(stack: u64, received: u64, answered: u64) -> PathCounters {
         let mut counters = PathCounters { stack_received: stack, ..PathCounters::default() };
@@ -292,10 +292,10 @@ mod tests {
     fn event_requests_are_not_counted_as_load() {
         let mut poisoned = counters(101, 101, 90);
         poisoned.server.panicked = 11;
-        let poison = ExtraRequests { received: 1, answered: 0 };
+        let poison = ExtraRequests { sent: 1, answered: 0 };
         let (balanced, text) = judge(SoakEvent::Panic, [100, 90], poison, &poisoned);
         assert!(balanced && text.contains("10 with a worker's panic"), "{text}");
-        let other_port = ExtraRequests { received: 1, answered: 1 };
+        let other_port = ExtraRequests { sent: 1, answered: 1 };
         assert!(judge(SoakEvent::Port, [100, 100], other_port, &counters(101, 101, 101)).0);
     }
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use linerate_lab::Lab;
 
 use super::server::{POISON, SoakServer};
@@ -16,10 +16,13 @@ const DOWN: Duration = Duration::from_millis(100);
 // Time limit of an answer or a restart.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Requests that the server received in addition to the load.
+/// Longer than a full receive buffer takes to be read.
+const FULL_BUFFER: Duration = Duration::from_secs(1);
+
+/// Requests to the server in addition to the load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ExtraRequests {
-    pub(super) received: u64,
+    pub(super) sent: u64,
     pub(super) answered: u64,
 }
 
@@ -35,7 +38,7 @@ pub(super) enum SoakEvent {
 impl SoakEvent {
     pub(super) const ALL: [SoakEvent; 5] = [Self::Nothing, Self::Flap, Self::Mtu, Self::Panic, Self::Port];
 
-    /// Causes the event and returns the requests that the server received in addition to the load.
+    /// Causes the event. Returns the requests that this sent in addition to the load.
     pub(super) fn cause(
         self,
         lab: &Lab,
@@ -55,27 +58,36 @@ impl SoakEvent {
                 link(lab, &["mtu", "1500"])?;
                 Ok(ExtraRequests::default())
             }
-            Self::Panic => panic(lab, address, server).map(|()| ExtraRequests { received: 1, answered: 0 }),
+            Self::Panic => panic(lab, address, server).map(|sent| ExtraRequests { sent, answered: 0 }),
             Self::Port => {
                 let second_address = SocketAddr::new(address.ip(), address.port() + 1);
                 server.open(second_address)?;
                 check_echo(lab, second_address)?;
                 server.close(second_address)?;
-                Ok(ExtraRequests { received: 1, answered: 1 })
+                Ok(ExtraRequests { sent: 1, answered: 1 })
             }
         }
     }
 }
 
-fn panic(lab: &Lab, address: SocketAddr, server: &mut SoakServer) -> anyhow::Result<()> {
+/// Makes a worker panic. Returns the number of requests that this took: under load some are lost.
+fn panic(lab: &Lab, address: SocketAddr, server: &mut SoakServer) -> anyhow::Result<u64> {
     let before = server.counts()?.restarts;
-    lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(POISON, address))??;
+    let socket = lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0"))??;
     let begin = Instant::now();
-    while server.counts()?.restarts == before {
-        ensure!(begin.elapsed() < PATIENCE, "no worker was restarted within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(2));
+    let mut sent = 0;
+    while begin.elapsed() < PATIENCE {
+        socket.send_to(POISON, address)?;
+        sent += 1;
+        let sent_at = Instant::now();
+        while sent_at.elapsed() < FULL_BUFFER {
+            if server.counts()?.restarts != before {
+                return Ok(sent);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
-    Ok(())
+    bail!("no worker was restarted within {PATIENCE:?}")
 }
 
 // One request that must be answered.

@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use linerate_host::CpuSet;
+use linerate_load::LoadSlot;
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::workload::{WorkloadOptions, WorkloadSource};
-use linerate_load::{Generator as _, LoadSlot};
 use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaProbe, ReplicaSet, ReplicaSteering};
 use rustix::process::Signal;
 

@@ -249,7 +249,7 @@ mod tests {
         let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
         let target = "127.0.0.1:9".parse().expect("an address");
         let generator = GeneratorBuilder::default().targets(vec![target]).start_socket();
-        let empty = capacity::search(&mut generator.expect("a generator"), &options).expect("a result");
+        let empty = capacity::search(&mut *generator.expect("a generator"), &options).expect("a result");
         assert!(no_rate_cause(&empty).starts_with("the --time was over before"));
         let errors = |errors| ProbeResult { send_errors: errors, ..probe() };
         for (last_probe, expected) in [

@@ -220,7 +220,6 @@ impl ServerArguments {
         let (started, started_unix_seconds) = (std::time::Instant::now(), origin::unix_seconds());
         let server = self.start(admission, service)?;
         let mut warnings: Vec<String> = server.fallbacks().iter().map(ToString::to_string).collect();
-        warnings.extend(advice::find(&server, &self.overload()));
         for warning in &warnings {
             status_line!("linerate: {warning}");
         }
@@ -232,6 +231,10 @@ impl ServerArguments {
         }
         let workers = format::count_with_noun(server.counters().len(), "worker");
         status_line!("serving {protocol} on {} with {workers}; end with Ctrl-C", server.local_addr());
+        for advice in advice::find(&server, &self.overload()) {
+            status_line!("linerate: {advice}");
+            warnings.push(advice);
+        }
         let mut reported_counts = RefusalCounts::default();
         let mut ended_workers = Vec::new();
         // A failure to print must not cost the counters at the end.

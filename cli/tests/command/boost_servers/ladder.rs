@@ -13,7 +13,7 @@ use super::scene::{ADDRESS, BoostServersTestHost, print_figure};
 use super::traces::{allowed_cpus, traces};
 use crate::ladder::generators::SshTestGenerators;
 use crate::support::{count, machine, program, read_document, signal, within};
-use crate::tune::scene::{HostSettingValues, output_text, text};
+use crate::tune::scene::{output_text, text};
 
 /// The address of a client that is not the generator.
 const CLIENT: &str = "198.18.0.101";
@@ -26,9 +26,6 @@ struct RunningNsd {
     host: BoostServersTestHost,
 }
 
-/// All settings that a run may change.
-type AllSettingValues = (super::traces::ServerSettingValues, HostSettingValues);
-
 impl RunningNsd {
     fn up() -> Option<Self> {
         let mut host = BoostServersTestHost::up(&["nsd", "ss"])?;
@@ -37,10 +34,6 @@ impl RunningNsd {
         let status = host.scene.on("sender0", "ip").args(["address", "add", CLIENT, "dev", "eth0"]).status();
         assert!(status.expect("ip starts").success());
         Some(Self { generators, nsd, host })
-    }
-
-    fn all_values(&self) -> AllSettingValues {
-        (traces(&self.host, self.nsd.pid, PORT), self.host.scene.values())
     }
 
     /// A run with at most 2,000 queries per second, a rate at which no client loses a reply.
@@ -95,16 +88,12 @@ impl RunningNsd {
     }
 
     /// Runs a closure, after which all settings have to be as before and no tune may be in effect.
-    fn restores_settings(&self, run: impl FnOnce(&Self)) {
-        let before = self.all_values();
+    fn assert_restores_settings(&self, run: impl FnOnce(&Self)) {
+        let server_values = || traces(&self.host, self.nsd.pid, PORT);
+        let before = (server_values(), self.host.scene.values());
         run(self);
-        assert_eq!(before, self.all_values());
-        self.assert_no_tune();
-    }
-
-    fn assert_no_tune(&self) {
-        let (status, _) = self.host.scene.expect(0, "status", &[]);
-        assert!(status.starts_with("No tune is in effect"), "{status}");
+        assert_eq!(before.0, server_values());
+        self.host.scene.assert_undone(&before.1);
     }
 
     /// Kills a run, whose tune its guard undoes.
@@ -166,16 +155,18 @@ impl RunningNsd {
 fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_however_it_ends() {
     let _machine = machine();
     let Some(mut scene) = RunningNsd::up() else { return };
-    scene.restores_settings(RunningNsd::assert_guard_undoes_a_killed_ladder);
-    scene.restores_settings(RunningNsd::assert_no_client_request_is_lost);
+    scene.assert_restores_settings(RunningNsd::assert_guard_undoes_a_killed_ladder);
+    scene.assert_restores_settings(RunningNsd::assert_no_client_request_is_lost);
 
     let rule = format!("ip daddr {CLIENT} udp sport {PORT} drop");
     let chain = "chain out { type filter hook output priority 0; RULE; }".replace("RULE", &rule);
     scene.host.scene.shell(&format!("nft 'table inet wall {{ {chain}; }}'"));
-    scene.restores_settings(|scene| scene.assert_guard_stops(["--guard-loss", "5%"], "real clients lost "));
+    scene.assert_restores_settings(|scene| {
+        scene.assert_guard_stops(["--guard-loss", "5%"], "real clients lost ");
+    });
     scene.host.scene.shell("nft delete table inet wall");
     // No server answers within a microsecond.
-    scene.restores_settings(|scene| {
+    scene.assert_restores_settings(|scene| {
         scene.assert_guard_stops(["--guard-p99", "1us"], "took longer than 0.001 ms");
     });
 
@@ -187,8 +178,7 @@ fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_howe
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     let warnings = scene.report()["warnings"].to_string();
     assert!(warnings.contains("has ended") && !warnings.contains("not-restored"), "{warnings}");
-    assert_eq!(before, scene.host.scene.values());
-    scene.assert_no_tune();
+    scene.host.scene.assert_undone(&before);
 }
 
 #[test]
@@ -217,7 +207,7 @@ fn ladder_reports_unmeasurable_servers_and_changes_nothing() {
         ("5301", "ntp", "nsd listens on port 5301 of 127.0.0.1 and not at an address of eth0 (198.18.0.1"),
         ("5399", "ntp", "nobody listens on port 5399"),
     ];
-    scene.restores_settings(|scene| {
+    scene.assert_restores_settings(|scene| {
         for (port, workload, expected) in cases {
             let mut command = scene.generators.ladder(&scene.host.scene, &["--steps", "gro-off", "--quiet"]);
             command.args(["--port", port, "--workload", workload]);

@@ -123,9 +123,7 @@ fn broadcasts_that_no_socket_wants_are_not_lost() {
 
 #[test]
 fn watch_prints_a_line_for_a_last_interval_below_a_second() {
-    let Some(scene) = DropsTestLab::up(1) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let drops = ["drops", "--port", &PORT.to_string(), "--watch", "--duration", "0.2"];
     let output = run_on(scene.receiver(), program(), &drops);
     let text = text_of(&output);

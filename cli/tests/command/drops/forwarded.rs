@@ -14,9 +14,7 @@ const PLAIN: usize = 100;
 
 #[test]
 fn router_losses_at_four_places_are_counted_by_reason() {
-    let Some(scene) = DropsTestLab::up(2) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(2) else { return };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; ip route add blackhole 198.18.9.0/24; nft add table inet t; {} {}",
         drop_rule("inet", "prerouting", -300, 101),
@@ -46,9 +44,7 @@ fn router_losses_at_four_places_are_counted_by_reason() {
 
 #[test]
 fn bridge_losses_at_four_places_are_counted_as_netfilter_rule() {
-    let Some(scene) = DropsTestLab::up(2) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(2) else { return };
     scene.shell(&format!(
         "ip link add br0 type bridge; ip link set eth0 master br0; ip link set eth1 master br0; ip link set br0 up; \
          nft add table netdev t; \
@@ -74,9 +70,7 @@ fn bridge_losses_at_four_places_are_counted_as_netfilter_rule() {
 
 #[test]
 fn nat_host_losses_at_four_places_are_counted_by_reason() {
-    let Some(scene) = DropsTestLab::up(2) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(2) else { return };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; nft add table inet t; {} {} {} nft add table ip n; \
          nft 'add chain ip n in {{ type nat hook prerouting priority -100; }}'; \

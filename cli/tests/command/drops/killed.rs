@@ -26,9 +26,7 @@ fn loaded_count(programs: &BTreeSet<u32>) -> usize {
 
 #[test]
 fn commands_ended_by_a_signal_leave_no_bpf_program_loaded() {
-    let Some(scene) = DropsTestLab::up(1) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     for (arguments, ready, signals) in [
         (
             &["drops", "--json", "-", "--port", "4053", "--", "sh", "-c", "echo ready; exec sleep 60"][..],

@@ -28,9 +28,7 @@ fn nftables_drops_are_counted_as_netfilter_rule() {
 
 #[test]
 fn full_receive_buffers_are_counted_as_receive_buffer() {
-    let Some(scene) = DropsTestLab::up(1) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     const SENT: u64 = 200;
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size(&server, 4096).expect("a small buffer");
@@ -50,9 +48,7 @@ fn full_receive_buffers_are_counted_as_receive_buffer() {
 
 #[test]
 fn datagrams_waiting_in_a_receive_buffer_are_not_lost() {
-    let Some(scene) = DropsTestLab::up(1) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let (server, client) = (scene.server(), scene.client());
     let output = scene.run_during(|| {
         send(&client, 1);
@@ -69,9 +65,7 @@ fn datagrams_waiting_in_a_receive_buffer_are_not_lost() {
 
 #[test]
 fn datagrams_to_a_closed_port_are_counted_as_no_socket() {
-    let Some(scene) = DropsTestLab::up(1) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let client = scene.client();
     let before = scene.counter("Udp", "NoPorts");
     let no_ports = || scene.counter("Udp", "NoPorts") - before;
@@ -133,9 +127,7 @@ fn xdp_drops_are_counted_as_xdp_drop() {
 
 #[test]
 fn datagrams_longer_than_the_read_buffer_are_counted_as_truncated() {
-    let Some(scene) = DropsTestLab::up(1) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     let (server, client) = (scene.server(), scene.client());
     let output = scene.run_during(|| {
         for _ in 0..30 {

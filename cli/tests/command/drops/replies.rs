@@ -32,9 +32,7 @@ fn qdisc_drops_are_counted_as_qdisc_drop() {
 
 #[test]
 fn nftables_drops_of_replies_are_counted_as_netfilter_rule() {
-    let Some(scene) = DropsTestLab::up(1) else {
-        return;
-    };
+    let Some(scene) = DropsTestLab::up(1) else { return };
     scene.shell(&format!(
         "nft add table inet t; nft 'add chain inet t c {{ type filter hook output priority 0; }}'; \
          nft add rule inet t c udp sport {} numgen inc mod 4 0 counter drop",

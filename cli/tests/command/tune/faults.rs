@@ -56,7 +56,7 @@ fn apply_with_fault(
 }
 
 /// Undoes any tune in effect, and checks that all settings have their original values.
-fn assert_undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
+fn undo_and_check(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
     let (status, _) = scene.expect_any("status", &[]);
     let output = scene.run("undo", &[]);
     let (out, err) = output_text(&output);
@@ -95,7 +95,7 @@ fn undo_restores_settings_after_an_error_in_any_write() {
                 let is_reported = words.contains(description) || words.contains("it still reads");
                 assert!(is_reported || output.status.success(), "{place}: {call}: {out}{err}");
             }
-            assert_undone(&scene, &before, &place);
+            undo_and_check(&scene, &before, &place);
             faulty_run.is_some()
         };
         (1..200).find(|number| !injects_fault(*number)).expect("an end");

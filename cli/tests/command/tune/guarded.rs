@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 
 use super::scene::{HostSettingValues, TuneTestLab};
-use crate::support::{signal, within};
+use crate::support::{await_line, signal, within};
 
 /// Text without the line breaks of a narrow terminal.
 fn join_lines(text: &str) -> String {
@@ -53,9 +53,7 @@ fn apply_half(scene: &TuneTestLab, file: &str, more: &[&str]) -> Child {
     arguments.extend(more);
     let mut command = scene.tune("apply", &arguments);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    let errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
-    let mut lines = std::io::BufRead::lines(errors).map_while(Result::ok);
-    assert!(lines.any(|line| line.starts_with("  4/")), "it ended before the fourth change");
+    await_line(&mut child.stderr, |line| line.starts_with("  4/").then_some(()));
     child
 }
 

@@ -9,9 +9,7 @@ use crate::schema::conforms;
 
 #[test]
 fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
-    let Some(scene) = TuneTestLab::up() else {
-        return;
-    };
+    let Some(scene) = TuneTestLab::up() else { return };
     // A queue that already has its target value has to persist, too.
     let mut plan = scene.plan();
     let current = scene.shell("cat /sys/class/net/eth0/queues/rx-1/rps_cpus");

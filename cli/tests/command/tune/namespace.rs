@@ -100,9 +100,7 @@ fn apply_refuses_machine_wide_settings_and_makes_other_changes() {
 
 #[test]
 fn undo_restores_settings_in_the_namespace_of_the_tune() {
-    let Some(scene) = TuneTestLab::up() else {
-        return;
-    };
+    let Some(scene) = TuneTestLab::up() else { return };
     let demux = "/proc/sys/net/ipv4/udp_early_demux";
     let value = || scene.shell(&format!("cat {demux}"));
     let (before, own_value) = (value(), fs::read_to_string(demux).expect("a value"));

@@ -244,9 +244,9 @@ fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Known;
     use crate::stage::socket::SocketOwner;
     use crate::stage::socket::sample::service;
-    use crate::{Host, Known, Scope};
 
     const HOOK: (&str, &str) = (
         "/calls/nfnetlink/hooks.json",
@@ -255,7 +255,7 @@ mod tests {
     const NO_TABLES: (&str, &str) = ("/calls/nfnetlink/tables.json", "[]");
 
     fn path(count: u64, drops: u32, named: bool, files: &[(&str, &str)]) -> PacketPath {
-        let host = Host::scripted(
+        let mut path = PacketPath::scripted(
             [
                 (conntrack::COUNT.to_owned(), count.to_string()),
                 (conntrack::MAX.to_owned(), "1000".to_owned()),
@@ -265,7 +265,6 @@ mod tests {
             .into_iter()
             .chain(files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned()))),
         );
-        let mut path = PacketPath::observe(&host, &Scope::default());
         path.socket.services = Known::Value(vec![ServiceSockets { named, ..service(0) }]);
         path
     }

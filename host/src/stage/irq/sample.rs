@@ -64,7 +64,7 @@ pub(in crate::stage) fn vectors(first_irq: u32, cpus: &[u32]) -> Vec<InterfaceVe
     vec![InterfaceVectors { interface: "eth0".into(), vectors }]
 }
 
-/// `softnet_stat`: packets processed, dropped and left by a squeeze, of each CPU.
+/// `softnet_stat`: packets processed, packets dropped, and squeezes, of each CPU.
 pub(in crate::stage) fn softnet(cpus: impl IntoIterator<Item = [u64; 3]>) -> Known<Vec<SoftnetCpu>> {
     let (received_rps, flow_limit, backlog) = (None, None, None);
     let line = |(cpu, [processed, dropped, time_squeeze]): (u32, [u64; 3])| SoftnetCpu {

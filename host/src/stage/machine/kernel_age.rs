@@ -180,11 +180,10 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Host, PacketPath, Scope};
+    use crate::PacketPath;
 
     fn matches(release: &str) -> Vec<RuleMatch> {
-        let host = Host::scripted([("/proc/sys/kernel/osrelease", release)]);
-        RULE.once(&PacketPath::observe(&host, &Scope::default()))
+        RULE.once(&PacketPath::scripted([("/proc/sys/kernel/osrelease", release)]))
     }
 
     #[test]

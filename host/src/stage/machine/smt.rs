@@ -110,6 +110,12 @@ mod tests {
     }
 
     #[test]
+    fn hardware_threads_of_one_core_are_named() {
+        let matches = SHARED.once(&machine("0-1", "on\n", ""));
+        assert_eq!(matches[0].title, "2 CPUs are hardware threads of one core");
+    }
+
+    #[test]
     fn smt_switched_off_is_reported_only_on_busy_hosts() {
         let reading = |control: &str, stat: &str| machine("0", control, stat);
         let before = reading("off\n", "cpu0 0 0 0 100 0 0 0 0\n");

@@ -108,7 +108,7 @@ pub(in crate::stage) fn counters(route: &RouteState) -> Vec<Counter> {
 mod tests {
     use super::*;
     use crate::stage::PacketPath;
-    use crate::{Host, Known, Scope};
+    use crate::{Host, Known};
 
     /// Captured on Linux 6.18, without some protocols.
     const CAPTURED: &str = "Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos \
@@ -151,12 +151,12 @@ mod tests {
 
     #[test]
     fn route_stage_counters_include_ip_layer_losses() {
-        let host = Host::scripted([
+        let path = PacketPath::scripted([
             (SNMP, CAPTURED),
             (NETSTAT, "TcpExt: IPReversePathFilter\nTcpExt: 7\n"),
             (SNMP6, "Ip6InNoRoutes 3\n"),
         ]);
-        let counters = counters(&PacketPath::observe(&host, &Scope::default()).route);
+        let counters = counters(&path.route);
         let losses: Vec<String> = counters
             .iter()
             .filter(|counter| counter.counts == CountedUnit::PacketsLost && counter.value > 0)

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{HashFields, NtupleRule, QueueCounts, RssState};
-use crate::Scope;
 use crate::stage::PacketPath;
 use crate::stage::link::{DeviceKind, LinkDriver, LinkState};
 use crate::stage::softirq::{InterfaceRps, RpsQueue};
 use crate::stage::transmit::TransmitState;
-use crate::{CpuSet, Host, Known};
+use crate::{CpuSet, Known};
 
 /// A hardware interface with this many queues each way, and nothing else known.
 pub(crate) fn link(interface: &str, queues: u32) -> LinkState {
@@ -57,7 +56,7 @@ pub(crate) fn rss(interface: &str, queues: u32) -> RssState {
 
 /// A host with this many CPUs and the interface `eth0` with this many queues, without any problem.
 pub(crate) fn path(cpus: u32, queues: u32) -> PacketPath {
-    let mut path = PacketPath::observe(&Host::scripted::<String, String>([]), &Scope::default());
+    let mut path = PacketPath::scripted::<String, String>([]);
     path.uptime_seconds = Known::Value(1000.0);
     path.machine.online = Known::Value((0..cpus).collect::<CpuSet>());
     path.link = vec![link("eth0", queues)];

@@ -1,5 +1,6 @@
 //! `/proc/net/udp` and similar files, for hosts without socket diagnosis.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::netlink::DiagSocket;
@@ -83,6 +84,20 @@ pub fn udp_socket_drops(host: &Host, port: u16) -> Result<u64, String> {
     Ok(drops)
 }
 
+/// The local ports of all UDP sockets of the calling thread's network namespace, in any state.
+pub fn bound_udp_ports() -> BTreeSet<u16> {
+    ["udp", "udp6"]
+        .iter()
+        .filter_map(|name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok())
+        .flat_map(|text| text.lines().skip(1).filter_map(local_port).collect::<Vec<_>>())
+        .collect()
+}
+
+fn local_port(line: &str) -> Option<u16> {
+    let (_, port) = line.split_whitespace().nth(LOCAL)?.split_once(':')?;
+    u16::from_str_radix(port, 16).ok()
+}
+
 /// Reads `0100007F:0035`, or four words for IPv6.
 fn address(text: &str) -> Option<SocketAddr> {
     let (words, port) = text.split_once(':')?;
@@ -99,7 +114,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 }
 
 /// Reads `32768\t60999`, as in `/proc/sys/net/ipv4/ip_local_port_range`.
-pub(crate) fn port_range(text: &str) -> Option<PortRange> {
+pub fn port_range(text: &str) -> Option<(u16, u16)> {
     let mut ports = text.split_whitespace().map(str::parse);
     match (ports.next()?, ports.next()?) {
         (Ok(first), Ok(last)) => Some((first, last)),

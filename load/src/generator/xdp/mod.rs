@@ -32,7 +32,6 @@ use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::workload::{LoadWorkload, ReplyCode};
 use judge::ReplyJudge;
 use outcome::{XdpSlot, outcome};
-pub use ports::bound_udp_ports;
 use program::LoadProgram;
 use route::FlowRoutes;
 use slot::SlotFrame;

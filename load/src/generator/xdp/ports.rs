@@ -1,6 +1,6 @@
 //! Source ports of flows that have no socket.
 
-use std::collections::BTreeSet;
+use linerate_host::stage::socket::{bound_udp_ports, port_range};
 
 use crate::error::GeneratorError;
 use crate::generator::builder::GeneratorBuilder;
@@ -24,7 +24,7 @@ pub(super) fn choose_ports(builder: &GeneratorBuilder, sources: usize) -> Result
     let used_ports = bound_udp_ports();
     let ephemeral = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
-        .and_then(|text| parse_port_range(&text))
+        .and_then(|text| port_range(&text))
         // The kernel's default (net/ipv4/af_inet.c, inet_init_net).
         .unwrap_or((32_768, 60_999));
     let free = (LEAST_PORT..=u16::MAX)
@@ -41,40 +41,10 @@ pub(super) fn choose_ports(builder: &GeneratorBuilder, sources: usize) -> Result
     Ok(ports)
 }
 
-/// The local ports of all UDP sockets of the calling thread's network namespace.
-pub fn bound_udp_ports() -> BTreeSet<u16> {
-    ["udp", "udp6"]
-        .iter()
-        .filter_map(|name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok())
-        .flat_map(|text| text.lines().skip(1).filter_map(local_port).collect::<Vec<_>>())
-        .collect()
-}
-
-/// `  42: 0100007F:1F90 00000000:0000 07 ...`: the port of the first address.
-fn local_port(line: &str) -> Option<u16> {
-    let local_address = line.split_whitespace().nth(1)?;
-    u16::from_str_radix(local_address.rsplit(':').next()?, 16).ok()
-}
-
-fn parse_port_range(text: &str) -> Option<(u16, u16)> {
-    let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn local_ports_and_the_ephemeral_port_range_parse() {
-        let line = "  151: 0100007F:1F90 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 0";
-        assert_eq!(local_port(line), Some(8080));
-        let line = " 9: 00000000000000000000000001000000:0035 00000000000000000000000000000000:0000 07";
-        assert_eq!(local_port(line), Some(53));
-        assert_eq!(local_port("nothing"), None);
-        assert_eq!(parse_port_range("32768\t60999\n"), Some((32_768, 60_999)));
-        assert_eq!(parse_port_range("x"), None);
-    }
+    use std::collections::BTreeSet;
 
     #[test]
     fn given_source_ports_are_used_in_order_and_refused_if_too_few() {

@@ -174,10 +174,13 @@ pub(super) fn by_number(rtype: u16) -> Option<&'static RecordType> {
 const NAMES_ONLY: [(u16, &str); 5] =
     [(11, "WKS"), (20, "ISDN"), (22, "NSAP"), (55, "HIP"), (260, "AMTRELAY")];
 
+fn type_names() -> impl Iterator<Item = (u16, &'static str)> {
+    TYPES.iter().map(|kind| (kind.rtype, kind.name)).chain(NAMES_ONLY)
+}
+
 // The number of a type by its name, or of `TYPE123` (RFC 3597, section 5).
 pub(super) fn number(raw: &[u8]) -> Option<u16> {
-    let types = TYPES.iter().map(|kind| (kind.rtype, kind.name)).chain(NAMES_ONLY);
-    if let Some((number, _)) = types.into_iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(raw)) {
+    if let Some((number, _)) = type_names().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(raw)) {
         return Some(number);
     }
     let (start, digits) = raw.split_at_checked(4)?;
@@ -185,7 +188,8 @@ pub(super) fn number(raw: &[u8]) -> Option<u16> {
 }
 
 pub(super) fn type_name(rtype: u16) -> String {
-    by_number(rtype).map_or_else(|| format!("TYPE{rtype}"), |kind| kind.name.to_owned())
+    let name = type_names().find(|(number, _)| *number == rtype);
+    name.map_or_else(|| format!("TYPE{rtype}"), |(_, name)| name.to_owned())
 }
 
 #[cfg(test)]
@@ -222,6 +226,7 @@ mod tests {
             (0x8000_0000 + 152_514_000, 0x8000_0000 - 255_978_000, 9_997_600)
         );
         assert_eq!(wire_data(15, "10 @"), Ok(b"\0\x0a\x01o\0".to_vec()));
+        assert_eq!(wire_data(47, "@ A WKS"), Ok(b"\x01o\0\0\x02\x40\x10".to_vec()));
         assert_eq!(
             wire_data(47, "@ A TYPE1234"),
             Ok([&b"\x01o\0\0\x01\x40\x04\x1b"[..], &[0; 26], &[0x20]].concat())

@@ -174,6 +174,8 @@ fn single_losses_have_step_name_number_and_exactness() {
         let ledger = PacketAccounting::make(&evidence);
         let (step, loss) = only(&ledger);
         assert_eq!((step, loss.name.as_str(), loss.packets, loss.exactness), expected);
+        let is_part = expected.3 == LossExactness::OfDevice;
+        assert_eq!(loss.source.contains("100 of 103"), is_part, "{}", loss.source);
         assert!(ledger.is_balanced(), "{ledger:#?}");
         let waiting = ledger.replies.entry(PathStep::Transmit).map(|entry| entry.waiting);
         assert_eq!(waiting, Some(waiting_packets.cast_signed()), "{expected:?}");

@@ -11,15 +11,15 @@ use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, RunCounters, TracePrograms, kernel_error};
+use crate::programs::{
+    EMPTY_PROGRAM, ProgramAttachment, RunCounters, SINCE_6_3, TracePrograms, kernel_error,
+};
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/drops.bpf.o"));
-
-const SINCE_6_3: &str = "came with Linux 6.3";
 
 const PROGRAMS: [ProgramAttachment; 6] = [
     ProgramAttachment::new("queued", "net_dev_queue").since("came with Linux 2.6.37"),

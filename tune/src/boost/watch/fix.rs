@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steering_description_lists_only_cpus_with_a_new_socket() {
+    fn descriptions_name_the_pinned_thread_and_the_cpus_with_a_new_socket() {
         let local = "127.0.0.1:53".parse().expect("an address");
         let setting = Setting::Steering { namespace: 1, protocol: SocketProtocol::Udp, local };
         let (from, to) = (
@@ -153,5 +153,10 @@ mod tests {
             "udp 127.0.0.1:53: packets of CPU 3 go to socket 43 or 44",
         ];
         assert_eq!(describe_change(&setting, &from, &to), expected);
+        for (tid, thread) in [(7, "process 7"), (8, "thread 8 of process 7")] {
+            let pin = Setting::ThreadCpus { pid: 7, tid, started: 1 };
+            let lines = describe_change(&pin, &SettingValue::new("0-3"), &SettingValue::new("2"));
+            assert_eq!(lines, [format!("{thread} runs on CPU 2")]);
+        }
     }
 }

@@ -46,7 +46,7 @@ fn match_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet)
     let thread = only_thread(path, service)?;
     let allowed = thread.allowed.value()?;
     let (interface, cpus) = path.link.iter().find_map(|link| {
-        let cpus = softirq_cpus(path, &link.interface)?;
+        let cpus = path.softirq_cpus(&link.interface)?;
         (cpus == *allowed).then_some((link.interface.as_str(), cpus))
     })?;
     let other_cpus: CpuSet = usable.iter().filter(|cpu| !cpus.contains(*cpu)).collect();
@@ -82,19 +82,6 @@ fn only_thread<'a>(path: &'a PacketPath, service: &ServiceSockets) -> Option<&'a
         .map(|thread| (thread.tid, thread))
         .collect();
     threads.values().next().copied().filter(|_| threads.len() == 1)
-}
-
-/// The CPUs on which packets of an interface are processed in softirqs; `None` with threaded NAPI,
-/// or if the CPUs of a queue are unknown.
-fn softirq_cpus(path: &PacketPath, interface: &str) -> Option<CpuSet> {
-    let rps = path.softirq.rps.iter().find(|item| item.interface == interface)?;
-    if *rps.threaded.value()? == Some(true) {
-        return None;
-    }
-    let queues = rps.queues.value().filter(|queues| !queues.is_empty())?;
-    let cpus =
-        queues.iter().map(|queue| path.stack_cpus(interface, queue.queue)).collect::<Option<Vec<_>>>()?;
-    Some(cpus.into_iter().flatten().collect())
 }
 
 /// The other CPUs of the same node, or all other CPUs.

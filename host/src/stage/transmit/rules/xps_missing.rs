@@ -75,6 +75,7 @@ mod tests {
         let mut now = with_sent_packets(path(4, &[""; 4]), 5_000_000);
         now.uptime_seconds = Known::Value(1010.0);
         assert_eq!(RULE.twice(&before, &now)[0].severity, Severity::High);
+        assert_eq!(RULE.once(&path(4, &[""; 4]))[0].severity, Severity::Medium);
         assert_eq!(RULE.once(&path(2, &[""; 2]))[0].severity, Severity::Low);
         let mut quiet = path(4, &[""; 4]);
         quiet.link[0].totals = Known::Value([("rx_packets".to_owned(), 50)].into());

@@ -1,4 +1,6 @@
-# Makes the installation $1 of the archive $2 in memory, and runs the trial $3 in it.
+# Makes the installation $1 of the archive $2 in memory, and runs the trial $3 in it, with the package
+# version $4.
+# shellcheck shell=sh
 set -eu
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 linerate-deb "$1"
