@@ -73,7 +73,6 @@ fn unmeasurable_servers_are_reported_in_one_line() {
     if !is_root() {
         return;
     }
-    let _machine = machine();
     let directory = TestDirectory::new();
     let bad_queries = format!("dns:{}", directory.write("queries", "www.example A\nonly-a-name\n"));
     let other_port =

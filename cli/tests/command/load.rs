@@ -41,8 +41,8 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
     let directory = TestDirectory::new();
     let html = &directory.file("search.html");
     let stream = &directory.file("search.jsonl");
-    let search = ["--search", "--searches", "1", "--slot", "0.4", "--resolution", "2%", "--min-rate", "50k"];
-    let files = ["--json", "-", "--html", html];
+    let search = ["--search", "--searches", "1", "--slot", "0.4", "--resolution", "2%", "--time", "10"];
+    let files = ["--min-rate", "50k", "--json", "-", "--html", html];
     let more = ["--json-stream", stream, "--overload", "2"];
     let output = load(&[&[address.as_str()][..], &search, &files, &more].concat());
     // --min-rate requires ten times the capacity of the service.

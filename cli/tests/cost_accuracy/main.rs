@@ -69,7 +69,7 @@ fn cost_matches_the_time_that_a_process_loses_to_packets_and_interrupts() {
         let rate = if load > 0.0 { rate_for(&host, load, load * GUESS) } else { 0.0 };
         let frames = || (rate > 0.0).then(|| host.frames(rate, load));
         let label = format!("load {load}: {rate:.0} frames/s");
-        let Some(samples) = matching_samples(&label, is_long, &frames) else { continue };
+        let Some(samples) = matching_samples(&label, is_long, &frames) else { return };
         let reached = samples.iter().map(|sample| sample.lost_share).fold(0.0, f64::max);
         if reached < load - SHORT_OF {
             let [reached, load] = [reached, load].map(|share| share * 100.0);

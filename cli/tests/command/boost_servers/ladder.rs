@@ -183,7 +183,6 @@ fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_howe
 
 #[test]
 fn ladder_reports_unmeasurable_servers_and_changes_nothing() {
-    let _machine = machine();
     let Some(mut scene) = RunningNsd::up() else { return };
     let wrong_line = scene.host.write("wrong", "www.example.test A\nonly-a-name\n");
     let wrong_line = format!("dns:{wrong_line}");

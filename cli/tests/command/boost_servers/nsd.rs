@@ -77,7 +77,7 @@ impl NsdTestServer {
 
     /// Half of NSD's measured capacity, in queries per second: a rate at which NSD loses nothing.
     pub(super) fn half_capacity(&self, host: &BoostServersTestHost) -> f64 {
-        let search = ["--search", "--searches", "1", "--slot", "0.3", "--resolution", "10%", "--time", "20"];
+        let search = ["--search", "--searches", "1", "--slot", "0.3", "--resolution", "10%", "--time", "6"];
         let outcome = host.run_load(PORT, &self.load_arguments(&search));
         let capacity = outcome["transactions_per_second"]["median"].as_f64();
         capacity.unwrap_or_else(|| panic!("no capacity in {outcome}")) / 2.0
