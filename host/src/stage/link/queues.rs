@@ -4,6 +4,7 @@ use super::{ChannelCounts, DeviceKind, LinkState};
 use crate::finding::{Rule, RuleMatch};
 use crate::setting::SettingValue;
 use crate::stage::HostView;
+use crate::stage::softirq::rules::rps_missing;
 use crate::stage::softirq::traffic;
 use crate::{CpuSet, Known, Setting, Severity};
 
@@ -104,8 +105,12 @@ fn match_below_cpus(
         (true, false) => Severity::Low,
         (false, _) => Severity::Note,
     };
-    let text = format!("{queues} receive queues");
-    match_queues(view, link, &text, &room(link, queues, cpus.cores)?, cpus, severity)
+    let room = room(link, queues, cpus.cores)?;
+    // The queues of several interfaces may reach all CPUs.
+    if !matches!(room, QueueRoom::More(..)) && rps_missing::is_every_cpu_reached(view.now) {
+        return None;
+    }
+    match_queues(view, link, &format!("{queues} receive queues"), &room, cpus, severity)
 }
 
 fn match_queues(

@@ -66,7 +66,8 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     let rule_match = interfaces
         .iter()
         .fold(rule_match, |rule_match, interface| add_interface(rule_match, interface, needs_accept_local));
-    let has_changes = dependent_interfaces(&view.now.route).is_some();
+    // A filter that drops packets now may protect the host. Its own finding proposes a weaker mode.
+    let has_changes = dependent_interfaces(&view.now.route).is_some() && check_drops(view).is_empty();
     vec![if has_changes { rule_match } else { RuleMatch { changes: Vec::new(), ..rule_match } }]
 }
 
@@ -281,6 +282,7 @@ mod tests {
         let since_boot = DROPS.once(&now);
         let title = "The reverse-path filter dropped 300 of 3,000 packets since boot";
         assert_eq!(since_boot[0].summary(), (Severity::Low, title));
+        assert!(VALIDATION.once(&now)[0].changes.is_empty(), "the filter is not switched off meanwhile");
         let single = drop_reading("12.0", 101, 1900);
         assert_eq!(DROPS.twice(&before, &single)[0].severity, Severity::Note);
         assert_eq!(DROPS.once(&drop_reading("10.0", 1, 900))[0].severity, Severity::Note);

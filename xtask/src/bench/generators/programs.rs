@@ -94,7 +94,8 @@ pub(super) const MATCHING: [GeneratorProgram; 2] = [
         name: BARE_LOOP,
         command: "{xtask} bench bare-loop --index {index} --frame {frame} --drop-replies eth0",
         package: None,
-        min_ratio: Some(0.6),
+        // Single measurements of a second: 0.52 to 0.65 on an Intel Xeon at 2.1 GHz.
+        min_ratio: Some(0.5),
     },
 ];
 

@@ -36,14 +36,15 @@ const ROOM: f64 = 0.5;
 const FULL: f64 = 0.9;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    if spread::usable_cpus(view.now).is_some_and(|usable| reaches_every_cpu(view.now, &usable)) {
+    if is_every_cpu_reached(view.now) {
         return Vec::new();
     }
     view.now.link.iter().filter_map(|link| match_interface(view, link)).collect()
 }
 
-/// Whether queues and RPS of all interfaces together reach every CPU.
-fn reaches_every_cpu(path: &PacketPath, usable: &CpuSet) -> bool {
+/// Whether queues and RPS of all interfaces together are known to reach every CPU.
+pub(in crate::stage) fn is_every_cpu_reached(path: &PacketPath) -> bool {
+    let Some(usable) = &spread::usable_cpus(path) else { return false };
     let mut uncovered: BTreeSet<u32> = usable.iter().collect();
     for queues in path.link.iter().filter_map(|link| queues(path, &link.interface)) {
         let Some(cpus) = &queues.cpus else { continue };
