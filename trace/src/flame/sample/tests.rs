@@ -62,10 +62,12 @@ fn inside(profile: &StackProfile, name: &str, cpu: Option<u32>) -> u64 {
 #[test]
 fn samples_are_proportional_to_function_time() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    // Unequal turns, because samples would always meet the same function of a loop that takes a
+    // multiple of their period.
     let work = |stop: &AtomicBool| {
-        while !stop.load(Ordering::Relaxed) {
-            black_box(spin_one_part());
-            black_box(spin_three_parts());
+        for repeats in [1, 3, 2, 5, 4].into_iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+            (0..repeats).for_each(|_| _ = black_box(spin_one_part()));
+            (0..repeats).for_each(|_| _ = black_box(spin_three_parts()));
         }
     };
     let (mut one, mut three) = (0, 0);
