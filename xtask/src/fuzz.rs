@@ -3,9 +3,9 @@
 //! `cargo fuzz` enables coverage with `-Z` options of the compiler, which require nightly. Stable
 //! `-C` options run the same LLVM pass, and libFuzzer works the same without the address sanitizer.
 //!
-//! `cargo xtask fuzz TARGET -- -set_cover_merge=1 DIRECTORY` fills an empty directory with few
-//! of the seeds and found inputs, with the same coverage, to replace `fuzz/seeds`. Keep the oldest 100
-//! files: libFuzzer writes the inputs that add most first.
+//! `cargo xtask fuzz TARGET -- -set_cover_merge=1 DIRECTORY` fills an empty directory with a
+//! small part of the seeds and found inputs that has the same coverage, to replace `fuzz/seeds`. Keep
+//! the oldest 100 files: libFuzzer writes the inputs that add most first.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -123,6 +123,7 @@ mod tests {
             assert_eq!(is_napi_thread(name, interface), expected, "{name} {interface}");
         }
     }
+
     const QUEUES: [(&str, &str); 4] = [
         ("sys/class/net/eth0/queues/rx-0/rps_cpus", "1"),
         ("sys/class/net/eth0/queues/rx-1/rps_cpus", "2"),

@@ -36,8 +36,8 @@ pub(in crate::stage) const VALIDATION: Rule = Rule {
     kernels: "all; accept_local matters before 4.15. IPv4 only",
     remedy: "Set rp_filter to 0 for `all` and for the interface; before Linux 4.15 also accept_local to 1 for the interface. \
              First give other interfaces the value of `all`, so that the value in effect for them stays.",
-    caveats: "The host routes for others, has several uplinks, or nothing in front of it drops packets with \
-              forged sources: a UDP service that answers them can be used for reflection attacks. If the \
+    caveats: "The host routes for others, has several uplinks, its filter drops packets \
+              (route.reverse-path-drops), or nothing in front of it drops packets with forged sources: a UDP service that answers them can be used for reflection attacks. If the \
               network filters at its edge (BCP 38), the host need not.",
     check: check_validation,
 };
@@ -66,7 +66,7 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     let rule_match = interfaces
         .iter()
         .fold(rule_match, |rule_match, interface| add_interface(rule_match, interface, needs_accept_local));
-    // A filter that drops packets now may protect the host. Its own finding proposes a weaker mode.
+    // A filter that drops packets may protect the host: `DROPS` proposes a weaker mode.
     let has_changes = dependent_interfaces(&view.now.route).is_some() && check_drops(view).is_empty();
     vec![if has_changes { rule_match } else { RuleMatch { changes: Vec::new(), ..rule_match } }]
 }
