@@ -19,7 +19,7 @@ use crate::service::{
 #[test]
 fn all_echo_requests_are_answered() {
     Scene::with_each_backend("all_echo_requests_are_answered", |scene| {
-        for v4 in if scene.has_ipv6() { &[true, false][..] } else { &[true] } {
+        for v4 in scene.families() {
             let service = scene.echo(*v4);
             let Some(mut generator) = scene.generator(&service, 5) else { return };
             let (mut answered, mut full_schedules) = (0, 0);
@@ -92,7 +92,7 @@ fn unsolicited_late_and_corrupt_replies_are_distinguished() {
 #[test]
 fn a_closed_port_is_reported_as_refused() {
     Scene::with_each_backend("a_closed_port_is_reported_as_refused", |scene| {
-        for v4 in if scene.has_ipv6() { &[true, false][..] } else { &[true] } {
+        for v4 in scene.families() {
             let closed = scene.echo(*v4);
             let Some(mut generator) = scene.generator(&closed, 3) else { return };
             closed.stop();
@@ -306,13 +306,16 @@ fn echo_payloads_shorter_than_the_header_are_matched() {
                 socket.send_to(request, source).unwrap();
             });
             let (mut sent, mut answered, mut corrupt) = (0, 0, 0);
-            let all_live_frames = [LiveFrames::Never, LiveFrames::Always];
             // Sockets send no frames.
-            let count = if scene.is_lab() { 2 } else { 1 };
-            for live_frames in all_live_frames.into_iter().take(count) {
+            let settings = if scene.is_lab() {
+                &[LiveFrames::Never, LiveFrames::Always][..]
+            } else {
+                &[LiveFrames::Never]
+            };
+            for live_frames in settings {
                 let builder =
                     scene.builder(service.address, 3).workload(LoadWorkload::Echo { payload_bytes });
-                let Some(mut generator) = scene.generator_of(builder.live_frames(live_frames)) else {
+                let Some(mut generator) = scene.generator_of(builder.live_frames(*live_frames)) else {
                     return;
                 };
                 let description = generator.describe();

@@ -58,7 +58,7 @@ fn requests_rejected_by_a_router_count_as_sent_and_rejected() {
 fn replies_in_fragments_are_reported_by_the_xdp_backend() {
     let Some(scene) = Scene::new("replies_in_fragments_are_reported_by_the_xdp_backend") else { return };
     let exchange = Arc::new(raw::from_hex("0000 01020304", "requests", "0:2".parse().ok()).unwrap());
-    for v4 in [true, !scene.has_ipv6()] {
+    for v4 in scene.families().iter().copied() {
         let service = scene.serve(v4, |socket, request, source, _| {
             let mut reply = request.to_vec();
             reply.resize(3_000, 0);

@@ -43,6 +43,11 @@ impl Scene {
         self.lab.as_ref().is_some_and(|lab| lab.no_ipv6().is_none())
     }
 
+    /// Whether IPv4, for each family of addresses here.
+    pub(crate) fn families(&self) -> &'static [bool] {
+        if self.has_ipv6() { &[true, false] } else { &[true] }
+    }
+
     pub(crate) fn lab(&self) -> &Lab {
         self.lab.as_ref().expect("this test has a lab")
     }

@@ -273,18 +273,15 @@ fn inferred_loss_of_a_calibration_loop_matches_tracing() {
     let (Some(&near), Some(&far)) = (usable().first(), usable().get(1)) else {
         return skip(NAME, "one CPU only");
     };
-    let mut quiet = 1.0;
+    // Tracing may report no loss that did not happen.
+    let mut is_steady = false;
     for _ in 0..QUIET_ATTEMPTS {
-        let Some((now, _)) = difference(NAME, far) else { return };
-        assert!(now > -0.1, "{now}");
-        quiet = now;
-        if quiet < 0.1 {
+        let Some((quiet, _)) = difference(NAME, far) else { return };
+        assert!(quiet > -0.1, "{quiet}");
+        is_steady = quiet < 0.1;
+        if is_steady {
             break;
         }
-    }
-    // The loop runs more slowly than at its fastest, and neither packets nor interrupts are the cause.
-    if quiet >= 0.1 {
-        return skip(NAME, "others keep this machine busy: the speed of a CPU without packets varies");
     }
     let (lab, socket) = match lab_of_packets_on(far) {
         Ok(lab) => lab,
@@ -294,6 +291,10 @@ fn inferred_loss_of_a_calibration_loop_matches_tracing() {
     threads.start(near, move || _ = socket.send(&[0; 64]));
     let Some((loaded, interrupts)) = difference(NAME, far) else { return };
     drop((threads, lab));
-    // Tracing reports no loss that did not happen, and misses only the entries into interrupts.
-    assert!(loaded > -0.1 && loaded < 0.1 + interrupts, "{loaded}, {interrupts}");
+    assert!(loaded > -0.1, "{loaded}");
+    if !is_steady {
+        return skip(NAME, "others keep this machine busy: the speed of a CPU without packets varies");
+    }
+    // It misses only the entries into interrupts.
+    assert!(loaded < 0.1 + interrupts, "{loaded}, {interrupts}");
 }

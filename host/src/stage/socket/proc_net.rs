@@ -89,13 +89,11 @@ pub fn bound_udp_ports() -> BTreeSet<u16> {
     ["udp", "udp6"]
         .iter()
         .filter_map(|name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok())
-        .flat_map(|text| text.lines().skip(1).filter_map(local_port).collect::<Vec<_>>())
+        .flat_map(|text| {
+            let fields = text.lines().filter_map(|line| line.split_whitespace().nth(LOCAL));
+            fields.filter_map(address).map(|local| local.port()).collect::<Vec<_>>()
+        })
         .collect()
-}
-
-fn local_port(line: &str) -> Option<u16> {
-    let (_, port) = line.split_whitespace().nth(LOCAL)?.split_once(':')?;
-    u16::from_str_radix(port, 16).ok()
 }
 
 /// Reads `0100007F:0035`, or four words for IPv6.
