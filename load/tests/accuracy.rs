@@ -108,7 +108,7 @@ impl Drop for Awake {
 
 /// A slot with a drain time for replies that the service delays.
 fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
-    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
+    LoadSlot { drain: Duration::from_secs(1), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
 fn rate(per_second: f64) -> PacingMode {
@@ -210,14 +210,14 @@ fn paced_latency_shows_freezes_without_coordinated_omission() {
     with_each_backend(test, |scene| {
         let freezing_service = || {
             let builder = Reflector::builder();
-            scene.serve(builder.freeze(Duration::from_secs(1), Duration::from_millis(100)))
+            scene.serve(builder.freeze(Duration::from_millis(500), Duration::from_millis(50)))
         };
         let mut errors = [Vec::new(), Vec::new()];
         let mut open_p99 = Vec::new();
         for _ in 0..3 {
             let service = freezing_service();
             let Some(mut generator) = scene.generator(test, &service, 4) else { return };
-            let open = generator.run(&slot(rate(2_000.0), 2_000)).unwrap();
+            let open = generator.run(&slot(rate(2_000.0), 1_200)).unwrap();
             let account = service.stop();
             assert_agree(&open, &account);
             assert!(account.frozen.len() >= 2, "{account:?}");
@@ -237,7 +237,7 @@ fn paced_latency_shows_freezes_without_coordinated_omission() {
         // only one request meets each freeze.
         let service = freezing_service();
         let Some(mut generator) = scene.generator(test, &service, 1) else { return };
-        let closed = generator.run(&slot(PacingMode::Window { outstanding: 1 }, 2_000)).unwrap();
+        let closed = generator.run(&slot(PacingMode::Window { outstanding: 1 }, 1_200)).unwrap();
         let (open, closed) = (stats::median(&open_p99).unwrap(), closed.latency_ns.quantile(0.99).unwrap());
         assert!(closed as f64 * 4.0 < open, "p99: {open} ns open loop, {closed} ns closed loop");
     });

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use linerate_testkit::reflector::installed::{InstalledNsd as Files, find};
 use serde_json::Value;
 
-use super::scene::{ADDRESS, BoostServersTestHost, print_figure};
+use super::scene::{ADDRESS, BUSY_RATE, BoostServersTestHost, print_figure};
 use super::traces::{family, name, steering, traces};
 use crate::support::{count, machine, within};
 use crate::tune::scene::text;
@@ -73,14 +73,6 @@ impl NsdTestServer {
     /// The process that forks the server processes.
     pub(super) fn parent(&self) -> u32 {
         family(self.pid).into_iter().find(|pid| name(*pid) == "nsd: main").expect("a parent")
-    }
-
-    /// Half of NSD's measured capacity, in queries per second: a rate at which NSD loses nothing.
-    pub(super) fn half_capacity(&self, host: &BoostServersTestHost) -> f64 {
-        let search = ["--search", "--searches", "1", "--slot", "0.3", "--resolution", "10%", "--time", "6"];
-        let outcome = host.run_load(PORT, &self.load_arguments(&search));
-        let capacity = outcome["transactions_per_second"]["median"].as_f64();
-        capacity.unwrap_or_else(|| panic!("no capacity in {outcome}")) / 2.0
     }
 }
 
@@ -149,7 +141,7 @@ fn boosting_nsd_under_load_loses_nothing_and_undo_restores_all() {
     let port = PORT.to_string();
     let boost = |verb: &[&'static str]| [&["--port", port.as_str()], verb].concat();
     let before = traces(&host, nsd.pid, PORT);
-    let rate = nsd.half_capacity(&host);
+    let rate = BUSY_RATE;
 
     let load = host.start_load(PORT, rate, &nsd.load_arguments(&[]));
     let plan = host.document(&boost(&["plan", "--look", "1"]));
