@@ -19,9 +19,8 @@ use super::untraced_time::UntracedIrq;
 use super::windows::{self, TraceWindow};
 use super::{CostReport, WHAT};
 use crate::TraceError;
-use crate::call::CallOverhead;
+use crate::call::{CallOverhead, RunCounting};
 use crate::host_facts::online_cpus;
-use crate::programs::RunCounting;
 use crate::window;
 
 // Programs are timed for one in this many parts of the measurement, and no longer than this time,
@@ -262,7 +261,7 @@ impl CostSession {
             self.last = self.tracer.end()?;
             self.stretch.add(&begin, &self.last);
         }
-        self.tracer.detach(matches!(self.pace, TracePace::Windows { with_irqs: true, .. }))
+        Ok(self.tracer.detach(matches!(self.pace, TracePace::Windows { with_irqs: true, .. }))?)
     }
 
     /// Adds the counters of one pace to the other counters.

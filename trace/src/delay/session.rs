@@ -14,8 +14,8 @@ use super::stacks::StackSampler;
 use super::summary::DelaySummary;
 use super::{DelayCost, DelayReport, WHAT};
 use crate::TraceError;
+use crate::call::RunCounting;
 use crate::host_facts::interface_names;
-use crate::programs::RunCounting;
 use crate::symbols::KernelSymbols;
 use crate::window;
 

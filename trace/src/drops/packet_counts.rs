@@ -5,9 +5,11 @@ mod overhead;
 mod program;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use linerate_host::bpf::{BpfError, BpfFailure, KERNEL_TYPES};
 use linerate_host::netlink::addresses;
 use linerate_host::{Host, Known};
 use serde::{Deserialize, Serialize};
@@ -15,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use super::reason;
 use crate::TraceError;
 use crate::host_facts::{interface_names, online_cpus, tunnel_ports};
-use crate::programs::kernel_types;
 use crate::symbols::KernelSymbols;
 
 pub use count::{LostCount, PacketOrigin, PassedCount, PathPoint};
@@ -217,7 +218,11 @@ impl DropsTracer {
     /// `host` provides the kernel's symbols.
     pub fn start(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
         let symbols = KernelSymbols::kernel(host)?;
-        let reasons = reason::names(&kernel_types(program::WHAT)?);
+        let types = fs::read(KERNEL_TYPES).map_err(|error| BpfError {
+            operation: program::WHAT,
+            failure: BpfFailure::KernelTypes(error),
+        })?;
+        let reasons = reason::names(&types);
         let cpus = online_cpus(host)?.len();
         // A tunnel takes packets before they reach a receive buffer, and no program sends its
         // packets.
@@ -299,11 +304,11 @@ impl DropsTracer {
 
     /// Stops counting, without cost, until [`resume`](Self::resume).
     pub(super) fn pause(&mut self) -> Result<(), TraceError> {
-        self.attached.detach()
+        Ok(self.attached.detach()?)
     }
 
     pub(super) fn resume(&mut self) -> Result<(), TraceError> {
-        self.attached.attach()
+        Ok(self.attached.attach()?)
     }
 
     fn notes(&self) -> Vec<String> {

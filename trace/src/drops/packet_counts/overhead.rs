@@ -8,13 +8,13 @@
 use std::time::{Duration, Instant};
 
 use linerate_host::Known;
+use linerate_host::bpf::{ProgramRuns, RunCounters};
 use linerate_host::stats::median;
 use serde::{Deserialize, Serialize};
 
 use super::program::{AttachedDrops, WHAT};
 use crate::TraceError;
-use crate::call::{CallOverhead, USUAL_RUN_NS};
-use crate::programs::{ProgramRuns, RunCounters, RunCounting};
+use crate::call::{CallOverhead, RunCounting, USUAL_RUN_NS};
 
 const TIMED: Duration = Duration::from_millis(10);
 

@@ -11,8 +11,8 @@ use linerate_testkit::skip;
 use rustix::thread::CapabilitySet;
 
 use super::*;
+use crate::call::RunCounting;
 use crate::host_facts::sees_all_processes;
-use crate::programs::RunCounting;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
