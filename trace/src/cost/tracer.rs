@@ -7,8 +7,9 @@ use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, Program
 
 use super::WHAT;
 use super::cost_tables::{CpuReading, ThreadTables};
+use super::windows::nanoseconds;
 use crate::TraceError;
-use crate::call::{self, EMPTY_PROGRAM};
+use crate::call::EMPTY_PROGRAM;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
 
@@ -80,9 +81,7 @@ impl AskedAt {
     // Time until a later reading by the kernel's clock (`kernel_ns`), limited by this process's
     // clock, because this process may have waited for its own CPU around a reading.
     pub(super) fn until(&self, later: &Self, kernel_ns: u64) -> u64 {
-        let between = |from: Instant, to: Instant| {
-            u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
-        };
+        let between = |from: Instant, to: Instant| nanoseconds(to.saturating_duration_since(from));
         kernel_ns.clamp(between(self.after, later.before), between(self.before, later.after))
     }
 }
@@ -98,7 +97,7 @@ pub(super) struct TracePoint {
 /// Loaded programs, attached while counting. They end when this is dropped, or with the process.
 #[derive(Debug)]
 pub(super) struct CostTracer {
-    programs: BpfPrograms,
+    pub(super) programs: BpfPrograms,
     cpus: Vec<u32>,
     /// Programs that may run for every packet.
     often: Vec<ProgramAttachment>,
@@ -194,16 +193,6 @@ impl CostTracer {
     // Runs and time of programs while the kernel measured them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
         Ok(self.programs.runs(&[&OF_IRQS[..], &self.often].concat())?)
-    }
-
-    // Call and return of a program, ns.
-    pub(super) fn way_ns(&mut self) -> Result<f64, BpfError> {
-        call::way_ns(&mut self.programs)
-    }
-
-    // The clock's part of a run, ns.
-    pub(super) fn clock_ns(&mut self) -> Result<Option<f64>, BpfError> {
-        call::clock_ns(&mut self.programs)
     }
 
     /// Runs the program `look` on all observed CPUs that are online.

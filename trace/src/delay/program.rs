@@ -42,8 +42,8 @@ const PROGRAMS: [ProgramAttachment; 13] = [
 #[derive(Debug)]
 pub(super) struct DelayTracer {
     programs: BpfPrograms,
-    events_per_cpu: u64,
-    overhead: CallOverhead,
+    pub(super) events_per_cpu: u64,
+    pub(super) overhead: CallOverhead,
 }
 
 impl DelayTracer {
@@ -69,10 +69,6 @@ impl DelayTracer {
         )?;
         let overhead = CallOverhead::measure(&mut programs)?;
         Ok(Self { programs, events_per_cpu, overhead })
-    }
-
-    pub(super) fn events_per_cpu(&self) -> u64 {
-        self.events_per_cpu
     }
 
     pub(super) fn attach(&mut self) -> Result<(), BpfError> {
@@ -102,11 +98,6 @@ impl DelayTracer {
         // Until programs that saw an open window have written their event.
         std::thread::sleep(Duration::from_micros(200));
         self.read(begin, end)
-    }
-
-    /// The time per run with its call, ns: from the runs while the kernel timed them.
-    pub(super) fn run_ns(&self, program_runs: ProgramRuns) -> f64 {
-        self.overhead.run_ns(program_runs)
     }
 
     // Runs and time while the kernel timed them.

@@ -209,9 +209,9 @@ impl DropsTracer {
         let lost_counts = self.attached.lost()?;
         let counters = self.attached.counters()?;
         let mut events = counters.events();
-        *events.entry(CountedEvent::Missed).or_default() += self.attached.skipped_runs()?;
+        *events.entry(CountedEvent::Missed).or_default() += self.attached.programs.skipped_runs()?;
         let lacking =
-            self.attached.lacking().iter().map(|attachment| {
+            self.attached.programs.lacking.iter().map(|attachment| {
                 format!("tracepoint {}, which {}", attachment.tracepoint, attachment.since)
             });
         let passed = counters.passed();

@@ -74,8 +74,8 @@ impl ProgramTiming {
     /// No other programs may be attached yet.
     pub(super) fn start(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
         Ok(Self {
-            way: attached.call_overhead()?,
-            counters: attached.run_counters()?,
+            way: CallOverhead::measure(&mut attached.programs)?,
+            counters: attached.programs.run_counters(&attached.at)?,
             sum: TimedRuns::default(),
             seen_run_ns: Vec::new(),
             failure: None,

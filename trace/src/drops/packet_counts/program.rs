@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use aya::Pod;
 use aya::maps::{HashMap, MapData, PerCpuHashMap};
-use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, RunCounters};
+use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment};
 
 use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
-use crate::call::{CallOverhead, EMPTY_PROGRAM};
+use crate::call::EMPTY_PROGRAM;
 use crate::error::SINCE_6_3;
 
 /// The operation in an error message.
@@ -30,8 +30,8 @@ const PROGRAMS: [ProgramAttachment; 6] = [
 
 #[derive(Debug)]
 pub(super) struct AttachedDrops {
-    programs: BpfPrograms,
-    at: [ProgramAttachment; 6],
+    pub(super) programs: BpfPrograms,
+    pub(super) at: [ProgramAttachment; 6],
 }
 
 impl AttachedDrops {
@@ -43,7 +43,12 @@ impl AttachedDrops {
         has_reasons: bool,
         addresses: &[IpAddr],
     ) -> Result<Self, TraceError> {
-        let network = inode(subject.network)?;
+        let network = match subject.network {
+            NamespaceScope::All => 0,
+            NamespaceScope::Here => {
+                bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })?
+            }
+        };
         let some_ports = u32::from(!subject.ports.is_empty());
         let ports = bpf::port_set(if subject.ports.is_empty() { left_out } else { &subject.ports });
         let (version, peer) = address(subject.peer);
@@ -80,30 +85,12 @@ impl AttachedDrops {
         self.programs.detach(&self.at)
     }
 
-    /// No other programs may be attached yet.
-    pub(super) fn call_overhead(&mut self) -> Result<CallOverhead, TraceError> {
-        CallOverhead::measure(&mut self.programs)
-    }
-
-    pub(super) fn run_counters(&self) -> Result<RunCounters, BpfError> {
-        self.programs.run_counters(&self.at)
-    }
-
-    // Tracepoints that this kernel lacks.
-    pub(super) fn lacking(&self) -> &[ProgramAttachment] {
-        &self.programs.lacking
-    }
-
     pub(super) fn counters(&self) -> Result<DropCounters, BpfError> {
         Ok(DropCounters::from_cpus(&self.programs.per_cpu_values::<[u64; COUNTERS]>("counters")?))
     }
 
     pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, BpfError> {
         sums(&self.programs, "lost")
-    }
-
-    pub(super) fn skipped_runs(&self) -> Result<u64, BpfError> {
-        self.programs.skipped_runs()
     }
 }
 
@@ -124,15 +111,6 @@ fn sums<K: Pod + Ord>(programs: &BpfPrograms, name: &str) -> Result<BTreeMap<K, 
     let table: PerCpuHashMap<&MapData, K, u64> = programs.map(name)?;
     let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
     entries.collect::<Result<_, _>>().map_err(|error| BpfError::new(WHAT, error))
-}
-
-fn inode(network: NamespaceScope) -> Result<u32, TraceError> {
-    match network {
-        NamespaceScope::All => Ok(0),
-        NamespaceScope::Here => {
-            bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })
-        }
-    }
 }
 
 /// Version, 0 for none, and the address as words in network order. An IPv4-mapped IPv6 address is

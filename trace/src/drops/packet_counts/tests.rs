@@ -199,7 +199,7 @@ fn overhead_contains_only_timed_runs_while_another_process_keeps_timing_programs
     for _ in 0..1000 {
         send(&server, address(&lab, PORT), [32]);
     }
-    let counters = tracer.attached.run_counters().unwrap();
+    let counters = tracer.attached.programs.run_counters(&tracer.attached.at).unwrap();
     let before = counters.read().unwrap().runs;
     assert!(before >= 1000, "{before} runs: the kernel times programs all the time");
     tracer.time_now().unwrap();
