@@ -46,6 +46,9 @@ const NS_PER_DATAGRAM: f64 = 1000.0;
 /// The operation in an error message.
 const WHAT: &str = "observing where datagrams are delivered (BPF; requires CAP_BPF and CAP_PERFMON)";
 
+/// The kernel of the tracepoints, in an error message.
+const SINCE: &str = "requires Linux 6.3 or later";
+
 impl DeliveryReport {
     /// Observes the UDP sockets of the calling thread's network namespace that are bound to these
     /// ports, until `duration` is over or `stop` returns true. With many datagrams, it observes

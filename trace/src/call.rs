@@ -5,12 +5,18 @@
 //! this thread passes whenever it sets its own name: the additional time with the program is the
 //! call, and the time that the kernel measures for it is the clock.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use aya::sys::{Stats, enable_stats};
+use linerate_host::bpf::{BpfError, BpfPrograms, ProgramAttachment, ProgramRuns};
 use rustix::thread::{name, set_name};
 
 use crate::TraceError;
-use crate::programs::{EMPTY_PROGRAM, ProgramRuns, RunCounting, TracePrograms};
+
+/// The empty program.
+pub(crate) const EMPTY_PROGRAM: [ProgramAttachment; 1] =
+    [ProgramAttachment::new("nothing", "task_rename").since("came with Linux 3.4").optional()];
 
 // Calls per batch: about 50 us.
 const PASSES: u32 = 200;
@@ -33,6 +39,16 @@ pub(crate) struct CallOverhead {
 }
 
 impl CallOverhead {
+    // The overhead of the empty program. Requires that the kernel does not measure programs yet.
+    pub(crate) fn measure(programs: &mut BpfPrograms) -> Result<Self, TraceError> {
+        let way_ns = way_ns(programs)?;
+        let clock_ns = match RunCounting::start(programs.operation) {
+            Ok(_counting) => clock_ns(programs)?.unwrap_or(0.0),
+            Err(_) => 0.0,
+        };
+        Ok(Self { way_ns, clock_ns })
+    }
+
     // Time per run including the call, ns.
     pub(crate) fn run_ns(&self, program_runs: ProgramRuns) -> f64 {
         match program_runs.runs {
@@ -44,42 +60,30 @@ impl CallOverhead {
     }
 }
 
-impl TracePrograms {
-    // The overhead of the empty program. Requires that the kernel does not measure programs yet.
-    pub(crate) fn call_overhead(&mut self) -> Result<CallOverhead, TraceError> {
-        let way_ns = self.way_ns()?;
-        let clock_ns = match RunCounting::start(self.operation) {
-            Ok(_counting) => self.clock_ns()?.unwrap_or(0.0),
-            Err(_) => 0.0,
-        };
-        Ok(CallOverhead { way_ns, clock_ns })
+// Call and return of the empty program, ns. Requires that the kernel does not measure programs.
+pub(crate) fn way_ns(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
+    let mut durations = Vec::new();
+    for _ in 0..ROUNDS {
+        let baseline_ns = set_name_ns();
+        durations.push((set_name_ns_attached(programs)? - baseline_ns).max(0.0));
     }
+    durations.sort_by(f64::total_cmp);
+    Ok(durations[durations.len() / 2])
+}
 
-    // Call and return of the empty program, ns. Requires that the kernel does not measure programs.
-    pub(crate) fn way_ns(&mut self) -> Result<f64, TraceError> {
-        let mut durations = Vec::new();
-        for _ in 0..ROUNDS {
-            let baseline_ns = set_name_ns();
-            durations.push((self.set_name_ns_attached()? - baseline_ns).max(0.0));
-        }
-        durations.sort_by(f64::total_cmp);
-        Ok(durations[durations.len() / 2])
-    }
+// Time of the clock read within a run, ns, while the kernel measures programs; `None` if it counted
+// no run.
+pub(crate) fn clock_ns(programs: &mut BpfPrograms) -> Result<Option<f64>, BpfError> {
+    set_name_ns_attached(programs)?;
+    let program_runs = programs.runs(&EMPTY_PROGRAM)?;
+    Ok((program_runs.runs > 0).then(|| program_runs.time.as_nanos() as f64 / program_runs.runs as f64))
+}
 
-    // Time of the clock read within a run, ns, while the kernel measures programs; `None` if it
-    // counted no run.
-    pub(crate) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
-        self.set_name_ns_attached()?;
-        let program_runs = self.runs(&EMPTY_PROGRAM)?;
-        Ok((program_runs.runs > 0).then(|| program_runs.time.as_nanos() as f64 / program_runs.runs as f64))
-    }
-
-    fn set_name_ns_attached(&mut self) -> Result<f64, TraceError> {
-        self.attach(&EMPTY_PROGRAM)?;
-        let ns = set_name_ns();
-        self.detach(&EMPTY_PROGRAM)?;
-        Ok(ns)
-    }
+fn set_name_ns_attached(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
+    programs.attach(&EMPTY_PROGRAM)?;
+    let ns = set_name_ns();
+    programs.detach(&EMPTY_PROGRAM)?;
+    Ok(ns)
 }
 
 // The time that this thread needs to set its name, ns.
@@ -95,4 +99,25 @@ fn set_name_ns() -> f64 {
         fastest = fastest.min(begin.elapsed());
     }
     fastest.as_nanos() as f64 / f64::from(PASSES)
+}
+
+// Lets the kernel time all BPF programs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct RunCounting {
+    _descriptor: OwnedFd,
+}
+
+impl RunCounting {
+    /// Each run then takes two clock reads longer.
+    pub(crate) fn start(operation: &'static str) -> Result<Self, TraceError> {
+        let timing = "timing BPF programs (BPF_ENABLE_STATS)";
+        let descriptor =
+            enable_stats(Stats::RunTime).map_err(|error| match BpfError::new(operation, error).into() {
+                TraceError::NotPermitted { .. } => {
+                    TraceError::NotPermitted { what: timing, capabilities: "CAP_SYS_ADMIN" }
+                }
+                other => other,
+            })?;
+        Ok(Self { _descriptor: descriptor })
+    }
 }

@@ -16,7 +16,6 @@ mod gaps;
 pub mod headroom;
 mod host_facts;
 pub mod parse;
-mod programs;
 pub mod symbols;
 mod sys;
 pub mod window;

@@ -5,17 +5,22 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use aya::Ebpf;
-use aya::maps::{Array, HashMap};
+use aya::maps::{Array, HashMap, MapData};
 use serde::Serialize;
 
+use super::SINCE;
 use super::waits::WaitCounts;
-use crate::{Host, HostError, bpf};
+use crate::background::pause_after_burst;
+use crate::bpf::{self, BpfPrograms, ProgramAttachment};
+use crate::{Host, HostError};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/flows.bpf.o"));
 
-const PROGRAMS: [(&str, &str); 2] = [("comes", "netif_receive_skb"), ("goes", "net_dev_queue")];
+const PROGRAMS: [ProgramAttachment; 2] = [
+    ProgramAttachment::new("comes", "netif_receive_skb").since(SINCE),
+    ProgramAttachment::new("goes", "net_dev_queue").since(SINCE),
+];
 
 const WHAT: &str = "counting replies per client (BPF; requires CAP_BPF and CAP_PERFMON)";
 
@@ -28,7 +33,7 @@ const MANY: u32 = 10;
 /// Counts requests and replies per client until it is dropped. Live host only.
 #[derive(Debug)]
 pub struct FlowWatch {
-    object: Ebpf,
+    programs: BpfPrograms,
 }
 
 /// Clients (address and port) of a server by the state of their requests.
@@ -83,8 +88,10 @@ impl FlowWatch {
         let times = u8::from(times);
         let start = || {
             let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
-            bpf::load_and_attach(
+            let mut programs = BpfPrograms::load(
+                WHAT,
                 OBJECT,
+                pause_after_burst,
                 |loader| {
                     loader.override_global("network", &network, true);
                     loader.override_global("ports", ports.as_slice(), true);
@@ -92,22 +99,23 @@ impl FlowWatch {
                     loader.override_global("times_wanted", &times, true);
                 },
                 &PROGRAMS,
-            )
+            )?;
+            programs.attach(&PROGRAMS)?;
+            Ok(Self { programs })
         };
-        start().map(|object| Self { object }).map_err(call_error)
+        start().map_err(call_error)
     }
 
     /// Times of replies since the start: from a client's oldest request without a reply to the next reply to that
     /// client's port, both at the network interface.
     pub fn reply_times(&self) -> Result<WaitCounts, HostError> {
-        WaitCounts::read(&self.object, "reply_times").map_err(call_error)
+        WaitCounts::read(&self.programs, "reply_times").map_err(call_error)
     }
 
     /// Counts packets from now on as packets after the change.
     pub fn mark_change(&mut self) -> Result<(), HostError> {
         let mut set_phase = || {
-            let map = self.object.map_mut("phase").ok_or_else(|| bpf::missing("phase"))?;
-            let mut phase: Array<_, u32> = map.try_into().map_err(bpf::error)?;
+            let mut phase: Array<&mut MapData, u32> = self.programs.map_mut("phase")?;
             phase.set(0, 1, 0).map_err(bpf::error)
         };
         set_phase().map_err(call_error)
@@ -141,9 +149,8 @@ impl FlowWatch {
     pub const MOST_CLIENTS: usize = 16_384;
 
     fn flows(&self) -> Result<BTreeMap<[u32; 5], [u32; 8]>, HostError> {
-        let Some(map) = self.object.map("flows") else { return Err(call_error(bpf::missing("flows"))) };
         let read = || {
-            let table: HashMap<_, [u32; 5], [u32; 8]> = map.try_into().map_err(bpf::error)?;
+            let table: HashMap<&MapData, [u32; 5], [u32; 8]> = self.programs.map("flows")?;
             // Reading starts again if a new client has replaced the client that was read last.
             table.iter().take(4 * Self::MOST_CLIENTS).collect::<Result<_, _>>().map_err(bpf::error)
         };

@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
-use aya::Ebpf;
-use aya::maps::{Array, HashMap, PerCpuArray};
-use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::maps::{Array, HashMap, MapData};
 
 use super::report::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
 use super::waits::WaitCounts;
-use crate::bpf;
+use super::{SINCE, WHAT};
+use crate::background::pause_after_burst;
+use crate::bpf::{self, BpfPrograms, ProgramAttachment};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delivery.bpf.o"));
@@ -26,13 +26,13 @@ const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
 
 // Programs and their tracepoints in the order of attachment: arrivals before reads, so that a
 // datagram without an observed arrival arrived before the start.
-const PROGRAMS: [(&str, &str); 6] = [
-    ("refused", "udp_fail_queue_rcv_skb"),
-    ("arrives", "sk_data_ready"),
-    ("reads", "sock_recv_length"),
-    ("sends", "sock_send_length"),
-    ("softirq_begins", "softirq_entry"),
-    ("softirq_ends", "softirq_exit"),
+const PROGRAMS: [ProgramAttachment; 6] = [
+    ProgramAttachment::new("refused", "udp_fail_queue_rcv_skb").since(SINCE),
+    ProgramAttachment::new("arrives", "sk_data_ready").since(SINCE),
+    ProgramAttachment::new("reads", "sock_recv_length").since(SINCE),
+    ProgramAttachment::new("sends", "sock_send_length").since(SINCE),
+    ProgramAttachment::new("softirq_begins", "softirq_entry").since(SINCE),
+    ProgramAttachment::new("softirq_ends", "softirq_exit").since(SINCE),
 ];
 /// The first programs, which count datagrams.
 const OF_DATAGRAMS: usize = 4;
@@ -45,12 +45,11 @@ const HISTORY_BYTES: usize = 8 + 4096 * (4 + 2);
 
 #[derive(Debug)]
 pub(super) struct DeliveryProgram {
-    object: Ebpf,
+    programs: BpfPrograms,
     /// The programs that are attached together.
-    programs: &'static [(&'static str, &'static str)],
-    /// Links of the attached programs, in order.
-    links: Vec<BtfTracePointLinkId>,
-    attached_at: Instant,
+    attachments: &'static [ProgramAttachment],
+    /// `None` between windows.
+    attached_at: Option<Instant>,
     /// Time attached before `attached_at`.
     earlier: Duration,
 }
@@ -59,11 +58,13 @@ impl DeliveryProgram {
     /// Loads and attaches.
     pub(super) fn start(ports: &[u16], waits: bool, softirqs: bool) -> io::Result<Self> {
         let waits = u8::from(waits);
-        let programs = if softirqs { &PROGRAMS[..] } else { &PROGRAMS[..OF_DATAGRAMS] };
+        let attachments = if softirqs { &PROGRAMS[..] } else { &PROGRAMS[..OF_DATAGRAMS] };
         let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
         let (device, inode) = pid_namespace()?;
-        let object = bpf::load_object(
+        let programs = BpfPrograms::load(
+            WHAT,
             OBJECT,
+            pause_after_burst,
             |loader| {
                 loader
                     .override_global("network", &network, true)
@@ -72,10 +73,9 @@ impl DeliveryProgram {
                     .override_global("ports", ports.as_slice(), true)
                     .override_global("waits_wanted", &waits, true);
             },
-            programs,
+            attachments,
         )?;
-        let (links, earlier) = (Vec::new(), Duration::ZERO);
-        let mut program = Self { object, programs, links, attached_at: Instant::now(), earlier };
+        let mut program = Self { programs, attachments, attached_at: None, earlier: Duration::ZERO };
         program.attach()?;
         Ok(program)
     }
@@ -83,16 +83,14 @@ impl DeliveryProgram {
     pub(super) fn attach(&mut self) -> io::Result<()> {
         // Removes the histories of the last window, so that a datagram that arrived between windows
         // is not mistaken for a datagram of that window.
-        let Some(map) = self.object.map_mut("histories") else { return Err(bpf::missing("histories")) };
-        let mut histories: HashMap<_, u64, [u8; HISTORY_BYTES]> = map.try_into().map_err(bpf::error)?;
+        let mut histories: HashMap<&mut MapData, u64, [u8; HISTORY_BYTES]> =
+            self.programs.map_mut("histories")?;
         let cookies: Vec<u64> = histories.keys().collect::<Result<_, _>>().map_err(bpf::error)?;
         for cookie in cookies {
             histories.remove(&cookie).map_err(bpf::error)?;
         }
-        for (name, _) in &self.programs[self.links.len()..] {
-            self.links.push(bpf::program(&mut self.object, name)?.attach().map_err(bpf::error)?);
-        }
-        self.attached_at = Instant::now();
+        self.programs.attach(self.attachments)?;
+        self.attached_at = Some(Instant::now());
         Ok(())
     }
 
@@ -100,51 +98,44 @@ impl DeliveryProgram {
     /// stay loaded.
     pub(super) fn detach(&mut self) -> io::Result<()> {
         self.earlier = self.attached_time();
-        for (name, _) in self.programs[OF_LOSSES..].iter().rev() {
-            let Some(link) = self.links.pop() else { break };
-            bpf::program(&mut self.object, name)?.detach(link).map_err(bpf::error)?;
-        }
-        Ok(())
+        self.attached_at = None;
+        Ok(self.programs.detach(&self.attachments[OF_LOSSES..])?)
     }
 
     /// Time attached so far.
     fn attached_time(&self) -> Duration {
-        let is_attached = self.links.len() > OF_LOSSES;
-        let current = if is_attached { self.attached_at.elapsed() } else { Duration::ZERO };
-        self.earlier + current
+        self.earlier + self.attached_at.map_or(Duration::ZERO, |at| at.elapsed())
     }
 
     // Reads are collected before arrivals, so that each read datagram is also an arrival.
     pub(super) fn read(&self) -> io::Result<DeliveryReport> {
         let seconds = self.attached_time().as_secs_f64();
-        let read: BTreeMap<_, _> = bpf::entries(&self.object, "readings")?;
-        let arrived: BTreeMap<_, _> = bpf::entries(&self.object, "arrivals")?;
+        let read: BTreeMap<_, _> = self.programs.entries("readings")?;
+        let arrived: BTreeMap<_, _> = self.programs.entries("arrivals")?;
         Ok(DeliveryReport {
             seconds,
             read: read.into_iter().map(|(key, packets)| delivery_count(key, packets)).collect(),
             arrived: arrived.into_iter().map(|(key, counts)| arrival_count(key, counts)).collect(),
-            sent: send_counts(&bpf::entries(&self.object, "sendings")?),
+            sent: send_counts(&self.programs.entries("sendings")?),
             missed: self.missed_count()?,
         })
     }
 
     pub(super) fn waits(&self) -> io::Result<WaitCounts> {
-        WaitCounts::read(&self.object, "waits")
+        WaitCounts::read(&self.programs, "waits")
     }
 
     /// ns per CPU.
     pub(super) fn softirq_times(&self) -> io::Result<Vec<u64>> {
-        let Some(map) = self.object.map("softirqs") else { return Err(bpf::missing("softirqs")) };
-        let table: PerCpuArray<_, [u64; 2]> = map.try_into().map_err(bpf::error)?;
         // `struct softirq_time`: begin of the current softirq, and the sum.
-        Ok(table.get(&0, 0).map_err(bpf::error)?.iter().map(|[_, total]| *total).collect())
+        let times = self.programs.per_cpu_values::<[u64; 2]>("softirqs")?;
+        Ok(times.into_iter().map(|[_, total]| total).collect())
     }
 
     // Program runs that the kernel skipped, and losses because a table was full.
     fn missed_count(&self) -> io::Result<u64> {
-        let Some(map) = self.object.map("missed") else { return Err(bpf::missing("missed")) };
-        let table: Array<_, u64> = map.try_into().map_err(bpf::error)?;
-        Ok(table.get(&0, 0).map_err(bpf::error)? + bpf::skipped_runs(&self.object)?)
+        let table: Array<&MapData, u64> = self.programs.map("missed")?;
+        Ok(table.get(&0, 0).map_err(bpf::error)? + self.programs.skipped_runs()?)
     }
 }
 

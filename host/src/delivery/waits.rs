@@ -3,10 +3,9 @@
 use std::io;
 use std::ops::Range;
 
-use aya::Ebpf;
-use aya::maps::PerCpuArray;
+use aya::maps::{MapData, PerCpuArray};
 
-use crate::bpf;
+use crate::bpf::{self, BpfPrograms};
 
 /// `WAIT_CLASSES` in bpf/kernel.h.
 const CLASSES: usize = 256;
@@ -23,9 +22,8 @@ pub struct WaitCounts {
 
 impl WaitCounts {
     /// From a table with one entry per class.
-    pub(super) fn read(object: &Ebpf, table: &str) -> io::Result<Self> {
-        let Some(map) = object.map(table) else { return Err(bpf::missing(table)) };
-        let table: PerCpuArray<_, u64> = map.try_into().map_err(bpf::error)?;
+    pub(super) fn read(programs: &BpfPrograms, table: &str) -> io::Result<Self> {
+        let table: PerCpuArray<&MapData, u64> = programs.map(table)?;
         let class = |class: usize| {
             let counts = table.get(&u32::try_from(class).unwrap_or(u32::MAX), 0).map_err(bpf::error)?;
             Ok(counts.iter().sum())

@@ -169,15 +169,15 @@ impl PathOverload {
             Err(error) => return Ok(Known::unknown(error.to_string())),
         };
         let mut places: BTreeMap<(String, String), u64> = BTreeMap::new();
-        for lost_count in &counts.lost {
+        for (site, packets) in &counts.lost {
             // The client's program drops each reply that it has matched.
-            let Some(host) = lab.host_of(lost_count.network).filter(|host| host != CLIENT) else { continue };
-            let function = lost_count.function.as_ref().unwrap_or(&lost_count.location);
-            let place = match &lost_count.reason {
+            let Some(host) = lab.host_of(site.network).filter(|host| host != CLIENT) else { continue };
+            let function = site.function.as_ref().unwrap_or(&site.location);
+            let place = match &site.reason {
                 Some(reason) => format!("{function} ({reason})"),
                 None => function.clone(),
             };
-            *places.entry((host, place)).or_default() += lost_count.packets;
+            *places.entry((host, place)).or_default() += packets;
         }
         let mut losses: Vec<PathLoss> =
             places.into_iter().map(|((host, place), packets)| PathLoss { host, place, packets }).collect();

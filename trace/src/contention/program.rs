@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use aya::maps::{MapData, StackTraceMap};
+use linerate_host::bpf::{BpfError, BpfPrograms, ProgramAttachment};
 
 use super::WHAT;
-use crate::TraceError;
-use crate::programs::{ProgramAttachment, TracePrograms};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/contention.bpf.o"));
@@ -21,7 +20,7 @@ const PROGRAMS: [ProgramAttachment; 2] = [
 
 #[derive(Debug)]
 pub(super) struct ContentionProgram {
-    programs: TracePrograms,
+    programs: BpfPrograms,
 }
 
 #[derive(Debug, Default)]
@@ -45,11 +44,13 @@ pub(super) struct WaitPlace {
 }
 
 impl ContentionProgram {
-    pub(super) fn start() -> Result<Self, TraceError> {
-        Ok(Self { programs: TracePrograms::start(WHAT, OBJECT, |_| {}, &PROGRAMS)? })
+    pub(super) fn start() -> Result<Self, BpfError> {
+        let mut programs = BpfPrograms::load(WHAT, OBJECT, || {}, |_| {}, &PROGRAMS)?;
+        programs.attach(&PROGRAMS)?;
+        Ok(Self { programs })
     }
 
-    pub(super) fn read(&self) -> Result<ContentionCounts, TraceError> {
+    pub(super) fn read(&self) -> Result<ContentionCounts, BpfError> {
         let places = self.programs.entries::<[u32; 4], [u64; 3]>("places")?;
         let places: Vec<WaitPlace> = places.into_iter().map(WaitPlace::from_entry).collect();
         let mut stacks = BTreeMap::new();
@@ -61,14 +62,14 @@ impl ContentionProgram {
         Ok(ContentionCounts { places, stacks, missed: self.missed()? })
     }
 
-    fn stack(&self, id: u32) -> Result<Vec<u64>, TraceError> {
+    fn stack(&self, id: u32) -> Result<Vec<u64>, BpfError> {
         let map: StackTraceMap<&MapData> = self.programs.map("stacks")?;
-        let trace = map.get(&id, 0).map_err(|error| self.programs.error(error))?;
+        let trace = map.get(&id, 0).map_err(|error| BpfError::new(WHAT, error))?;
         Ok(trace.frames().iter().map(|frame| frame.ip).collect())
     }
 
     // Losses of full tables, and runs that the kernel skipped.
-    fn missed(&self) -> Result<u64, TraceError> {
+    fn missed(&self) -> Result<u64, BpfError> {
         let counts: Vec<u64> = self.programs.per_cpu_values("missed")?;
         Ok(counts.iter().sum::<u64>() + self.programs.skipped_runs()?)
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use linerate_host::{Host, Known};
 use serde::{Deserialize, Serialize};
 
+use super::windows::nanoseconds;
 use super::{CostReport, CostSession, WHAT};
 use crate::TraceError;
 use spin::{SpinResult, SpinThread};
@@ -96,8 +97,4 @@ pub fn calibrate(
         }
     }
     Ok((cost, calibrations))
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@ use linerate_host::Known;
 use linerate_host::stats::RunComparison;
 use serde::{Deserialize, Serialize};
 
+use super::sums::ratio;
 use super::{CostReport, CpuCost};
 
 /// The figures of two measurements.
@@ -71,33 +72,29 @@ const FIGURES: [(&str, FigureReader); 18] = [
     ("packets_per_second", |cost| per_second(cost, cost.all_cpus().entered_packets)),
     ("packets_cpu_ratio", |cost| elapsed_share(cost, CpuCost::packets_ns)),
     ("highest_cpu_packets_ratio", |cost| {
-        let shares = cost.cpus.iter().filter_map(|cpu| quotient(cpu.packets_ns(), cpu.elapsed_ns));
+        let shares = cost.cpus.iter().filter_map(|cpu| ratio(cpu.packets_ns(), cpu.elapsed_ns));
         shares.max_by(f64::total_cmp)
     }),
     ("packets_ns_a_packet", |cost| cost.all_cpus().ns_a_packet()),
     ("net_rx_ns_a_packet", |cost| per_packet(cost, |all| all.net_rx_ns)),
     ("net_tx_ns_a_packet", |cost| per_packet(cost, |all| all.net_tx_ns)),
     ("nic_irq_ns_a_packet", |cost| per_packet(cost, |all| all.nic_irq_ns)),
-    ("packets_a_poll", |cost| quotient(cost.all_cpus().packets, cost.all_cpus().polls)),
+    ("packets_a_poll", |cost| ratio(cost.all_cpus().packets, cost.all_cpus().polls)),
     ("polls_a_run", |cost| cost.all_cpus().polls_a_run()),
     ("budget_exhausted_ratio", |cost| {
         let exhausted = cost.devices.iter().map(|device| device.budget_exhausted).sum();
-        quotient(exhausted, cost.devices.iter().map(|device| device.polls).sum())
+        ratio(exhausted, cost.devices.iter().map(|device| device.polls).sum())
     }),
-    ("ksoftirqd_ratio", |cost| quotient(cost.all_cpus().in_ksoftirqd_ns, cost.all_cpus().packets_ns())),
-    ("threads_of_napi_ratio", |cost| quotient(cost.all_cpus().in_threads_ns, cost.all_cpus().packets_ns())),
+    ("ksoftirqd_ratio", |cost| ratio(cost.all_cpus().in_ksoftirqd_ns, cost.all_cpus().packets_ns())),
+    ("threads_of_napi_ratio", |cost| ratio(cost.all_cpus().in_threads_ns, cost.all_cpus().packets_ns())),
     ("taken_from_tasks_cpu_ratio", |cost| {
         let taken: u64 = cost.victims.iter().map(|victim| victim.taken_ns).sum();
-        quotient(taken, cost.all_cpus().elapsed_ns)
+        ratio(taken, cost.all_cpus().elapsed_ns)
     }),
     ("tasks_cpu_ratio", |cost| elapsed_share(cost, |cpu| cpu.tasks_ns)),
     ("idle_cpu_ratio", |cost| elapsed_share(cost, |cpu| cpu.idle_ns)),
     ("own_cpu_ratio", |cost| cost.own.share.value().copied()),
 ];
-
-fn quotient(part: u64, whole: u64) -> Option<f64> {
-    (whole > 0).then(|| part as f64 / whole as f64)
-}
 
 fn per_second(cost: &CostReport, count: u64) -> Option<f64> {
     (cost.seconds > 0.0).then(|| count as f64 / cost.seconds)
@@ -105,12 +102,12 @@ fn per_second(cost: &CostReport, count: u64) -> Option<f64> {
 
 fn elapsed_share(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
     let total = cost.all_cpus();
-    quotient(part(&total), total.elapsed_ns)
+    ratio(part(&total), total.elapsed_ns)
 }
 
 fn per_packet(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
     let total = cost.all_cpus();
-    quotient(part(&total), total.entered_packets)
+    ratio(part(&total), total.entered_packets)
 }
 
 #[cfg(test)]

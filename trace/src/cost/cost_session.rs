@@ -19,9 +19,8 @@ use super::untraced_time::UntracedIrq;
 use super::windows::{self, TraceWindow};
 use super::{CostReport, WHAT};
 use crate::TraceError;
-use crate::call::CallOverhead;
+use crate::call::{self, CallOverhead, RunCounting};
 use crate::host_facts::online_cpus;
-use crate::programs::RunCounting;
 use crate::window;
 
 // Programs are timed for one in this many parts of the measurement, and no longer than this time,
@@ -116,11 +115,12 @@ impl CostSession {
         let mut notes = Vec::new();
         let nic_irqs = nic_irqs(host);
         let mut tracer = CostTracer::load(&traced_cpus, &nic_irqs, by_path)?;
-        let way_ns = tracer.way_ns()?;
+        let way_ns = call::way_ns(&mut tracer.programs)?;
         let (timed, call) = match RunCounting::start(WHAT) {
             Ok(counting) => {
-                let clock = tracer.clock_ns()?.ok_or_else(|| "no program ran".to_owned());
-                (Some(counting), clock.map(|clock_ns| CallOverhead { way_ns, clock_ns }))
+                let clock_ns = call::clock_ns(&mut tracer.programs)?;
+                let clock_ns = clock_ns.ok_or_else(|| "no program ran".to_owned());
+                (Some(counting), clock_ns.map(|clock_ns| CallOverhead { way_ns, clock_ns }))
             }
             Err(error) => (None, Err(format!("the kernel does not time programs here: {error}"))),
         };
@@ -262,7 +262,7 @@ impl CostSession {
             self.last = self.tracer.end()?;
             self.stretch.add(&begin, &self.last);
         }
-        self.tracer.detach(matches!(self.pace, TracePace::Windows { with_irqs: true, .. }))
+        Ok(self.tracer.detach(matches!(self.pace, TracePace::Windows { with_irqs: true, .. }))?)
     }
 
     /// Adds the counters of one pace to the other counters.

@@ -131,6 +131,6 @@ impl VictimGroup {
     }
 }
 
-fn ratio(part: u64, whole: u64) -> Option<f64> {
+pub(super) fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

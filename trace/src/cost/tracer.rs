@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, ProgramRuns};
+
 use super::WHAT;
 use super::cost_tables::{CpuReading, ThreadTables};
+use super::windows::nanoseconds;
 use crate::TraceError;
-use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
+use crate::call::EMPTY_PROGRAM;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
 
@@ -78,9 +81,7 @@ impl AskedAt {
     // Time until a later reading by the kernel's clock (`kernel_ns`), limited by this process's
     // clock, because this process may have waited for its own CPU around a reading.
     pub(super) fn until(&self, later: &Self, kernel_ns: u64) -> u64 {
-        let between = |from: Instant, to: Instant| {
-            u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
-        };
+        let between = |from: Instant, to: Instant| nanoseconds(to.saturating_duration_since(from));
         kernel_ns.clamp(between(self.after, later.before), between(self.before, later.after))
     }
 }
@@ -96,7 +97,7 @@ pub(super) struct TracePoint {
 /// Loaded programs, attached while counting. They end when this is dropped, or with the process.
 #[derive(Debug)]
 pub(super) struct CostTracer {
-    programs: TracePrograms,
+    pub(super) programs: BpfPrograms,
     cpus: Vec<u32>,
     /// Programs that may run for every packet.
     often: Vec<ProgramAttachment>,
@@ -104,16 +105,17 @@ pub(super) struct CostTracer {
 
 impl CostTracer {
     /// Loads the programs for these CPUs, without those that are offline.
-    pub(super) fn load(cpus: &[u32], nic_irqs: &[u32], by_path: bool) -> Result<Self, TraceError> {
+    pub(super) fn load(cpus: &[u32], nic_irqs: &[u32], by_path: bool) -> Result<Self, BpfError> {
         let path_programs: &[ProgramAttachment] = if by_path { &OF_PATHS } else { &[] };
         let frequent_programs = [&OFTEN[..], path_programs].concat();
         let by_path = u8::from(by_path);
-        let bits = linerate_host::bpf::bit_set(nic_irqs.iter().copied(), IRQS);
-        let possible_cpus = aya::util::nr_cpus().map_err(|(_, error)| kernel_error(WHAT, error))?;
+        let bits = bpf::bit_set(nic_irqs.iter().copied(), IRQS);
+        let possible_cpus = aya::util::nr_cpus().map_err(|(_, error)| BpfError::new(WHAT, error))?;
         let threads = u32::try_from(possible_cpus).unwrap_or(1).saturating_mul(THREADS_PER_CPU).max(THREADS);
-        let mut programs = TracePrograms::load(
+        let mut programs = BpfPrograms::load(
             WHAT,
             OBJECT,
+            || {},
             |loader| {
                 loader.map_max_entries("threads", threads);
                 loader.override_global("nic_irqs", bits.as_slice(), true);
@@ -130,44 +132,44 @@ impl CostTracer {
 
     /// Attaches the programs. Counting can start some time later, when interrupts and softirqs that
     /// were running have ended.
-    pub(super) fn attach(&mut self) -> Result<(), TraceError> {
+    pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         self.run_on_all(TracerOptions::Watch)?;
         self.programs.attach(&OF_IRQS)?;
         self.programs.attach(&self.often)
     }
 
     /// Detaches the programs; the interrupt programs only if requested.
-    pub(super) fn detach(&mut self, with_irqs: bool) -> Result<(), TraceError> {
+    pub(super) fn detach(&mut self, with_irqs: bool) -> Result<(), BpfError> {
         self.programs.detach(&self.often)?;
         if with_irqs { self.programs.detach(&OF_IRQS) } else { Ok(()) }
     }
 
-    pub(super) fn begin(&self) -> Result<TracePoint, TraceError> {
+    pub(super) fn begin(&self) -> Result<TracePoint, BpfError> {
         self.take_point(TracerOptions::Begin)
     }
 
-    pub(super) fn read_point(&self) -> Result<TracePoint, TraceError> {
+    pub(super) fn read_point(&self) -> Result<TracePoint, BpfError> {
         self.take_point(TracerOptions::Read)
     }
 
     /// Reads the counters, and stops counting.
-    pub(super) fn end(&self) -> Result<TracePoint, TraceError> {
+    pub(super) fn end(&self) -> Result<TracePoint, BpfError> {
         self.take_point(TracerOptions::End)
     }
 
-    fn take_point(&self, option: TracerOptions) -> Result<TracePoint, TraceError> {
+    fn take_point(&self, option: TracerOptions) -> Result<TracePoint, BpfError> {
         let times = self.run_on_all(option)?;
         let readings = self.programs.per_cpu_values::<CpuReading>("cpu_readings")?;
         let readings = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu)).collect();
         Ok(TracePoint { readings, times })
     }
 
-    pub(super) fn interrupt(&self, cpu: u32) -> Result<(), TraceError> {
+    pub(super) fn interrupt(&self, cpu: u32) -> Result<(), BpfError> {
         self.run_on_cpu(cpu, TracerOptions::Interrupt).map(drop)
     }
 
     /// Counters of threads, devices and paths at the last reading.
-    pub(super) fn tables(&self) -> Result<ThreadTables, TraceError> {
+    pub(super) fn tables(&self) -> Result<ThreadTables, BpfError> {
         Ok(ThreadTables {
             threads: self.programs.entries("threads")?,
             devices: self.programs.entries("devices")?,
@@ -177,7 +179,7 @@ impl CostTracer {
 
     /// Removes entries, so that tables do not fill up with threads that ended. A thread that runs
     /// again counts from zero; a turn that ends during this call is lost.
-    pub(super) fn remove(&mut self, tables: &ThreadTables) -> Result<(), TraceError> {
+    pub(super) fn remove(&mut self, tables: &ThreadTables) -> Result<(), BpfError> {
         self.programs.remove("threads", &tables.threads)?;
         self.programs.remove("devices", &tables.devices)?;
         self.programs.remove("paths", &tables.paths)
@@ -190,21 +192,11 @@ impl CostTracer {
 
     // Runs and time of programs while the kernel measured them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
-        self.programs.runs(&[&OF_IRQS[..], &self.often].concat())
-    }
-
-    // Call and return of a program, ns.
-    pub(super) fn way_ns(&mut self) -> Result<f64, TraceError> {
-        self.programs.way_ns()
-    }
-
-    // The clock's part of a run, ns.
-    pub(super) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
-        self.programs.clock_ns()
+        Ok(self.programs.runs(&[&OF_IRQS[..], &self.often].concat())?)
     }
 
     /// Runs the program `look` on all observed CPUs that are online.
-    fn run_on_all(&self, option: TracerOptions) -> Result<Times, TraceError> {
+    fn run_on_all(&self, option: TracerOptions) -> Result<Times, BpfError> {
         let mut times = Times::new();
         for cpu in &self.cpus {
             if let Some(time) = self.run_on_cpu(*cpu, option)? {
@@ -215,7 +207,7 @@ impl CostTracer {
     }
 
     // Runs the program on a CPU; `None` if it is offline.
-    fn run_on_cpu(&self, cpu: u32, option: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
+    fn run_on_cpu(&self, cpu: u32, option: TracerOptions) -> Result<Option<AskedAt>, BpfError> {
         let before = Instant::now();
         let result = self.programs.run(LOOK, cpu, option as u64)?;
         Ok(result.filter(|answer| *answer != 0).map(|_| AskedAt { before, after: Instant::now() }))
@@ -226,7 +218,7 @@ impl CostTracer {
 mod tests {
     use std::net::UdpSocket;
 
-    use aya::maps::HashMap;
+    use aya::maps::{HashMap, MapData};
     use linerate_testkit::skip;
 
     use super::*;
@@ -234,8 +226,7 @@ mod tests {
 
     /// Fills a table with entries of no CPU.
     fn fill<K: aya::Pod, V: aya::Pod>(tracer: &mut CostTracer, name: &str, key: impl Fn(u32) -> K, value: V) {
-        let map = tracer.programs.object.map_mut(name).expect("the map");
-        let mut table: HashMap<_, K, V> = map.try_into().expect("a hash map");
+        let mut table: HashMap<&mut MapData, K, V> = tracer.programs.map_mut(name).expect("a hash map");
         let entries = (0..).take_while(|at| table.insert(key(*at), value, 0).is_ok()).count();
         assert!(entries >= 8192, "{name}: {entries}");
     }

@@ -155,7 +155,7 @@ impl CountedSpan {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

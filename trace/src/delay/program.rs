@@ -4,15 +4,13 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
-use linerate_host::bpf;
+use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, ProgramRuns};
 
 use super::WHAT;
 use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
 use crate::TraceError;
-use crate::call::CallOverhead;
-use crate::programs::{
-    EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, SINCE_6_3, TracePrograms, kernel_error,
-};
+use crate::call::{CallOverhead, EMPTY_PROGRAM};
+use crate::error::SINCE_6_3;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
@@ -43,9 +41,9 @@ const PROGRAMS: [ProgramAttachment; 13] = [
 /// Loaded programs, attached while windows are open.
 #[derive(Debug)]
 pub(super) struct DelayTracer {
-    programs: TracePrograms,
-    events_per_cpu: u64,
-    overhead: CallOverhead,
+    programs: BpfPrograms,
+    pub(super) events_per_cpu: u64,
+    pub(super) overhead: CallOverhead,
 }
 
 impl DelayTracer {
@@ -56,9 +54,10 @@ impl DelayTracer {
         let events_per_cpu = chunks * CHUNK_EVENTS;
         let entries = u32::try_from(chunks * possible_cpus()?).unwrap_or(u32::MAX);
         let port = port.to_be();
-        let mut programs = TracePrograms::load(
+        let mut programs = BpfPrograms::load(
             WHAT,
             OBJECT,
+            || {},
             |loader| {
                 loader
                     .override_global("network", &network, true)
@@ -68,24 +67,20 @@ impl DelayTracer {
             },
             &[&PROGRAMS[..], &EMPTY_PROGRAM].concat(),
         )?;
-        let overhead = programs.call_overhead()?;
+        let overhead = CallOverhead::measure(&mut programs)?;
         Ok(Self { programs, events_per_cpu, overhead })
     }
 
-    pub(super) fn events_per_cpu(&self) -> u64 {
-        self.events_per_cpu
-    }
-
-    pub(super) fn attach(&mut self) -> Result<(), TraceError> {
+    pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         self.programs.attach(&PROGRAMS)
     }
 
-    pub(super) fn detach(&mut self) -> Result<(), TraceError> {
+    pub(super) fn detach(&mut self) -> Result<(), BpfError> {
         self.programs.detach(&PROGRAMS)
     }
 
     /// Records for a time, or until a CPU's room is nearly used up, while the programs are attached.
-    pub(super) fn record(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
+    pub(super) fn record(&mut self, duration: Duration) -> Result<RecordedWindow, BpfError> {
         self.empty()?;
         let begin = monotonic_ns();
         let deadline = begin + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
@@ -105,30 +100,25 @@ impl DelayTracer {
         self.read(begin, end)
     }
 
-    /// The time per run with its call, ns: from the runs while the kernel timed them.
-    pub(super) fn run_ns(&self, program_runs: ProgramRuns) -> f64 {
-        self.overhead.run_ns(program_runs)
-    }
-
     // Runs and time while the kernel timed them.
-    pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
+    pub(super) fn runs(&self) -> Result<ProgramRuns, BpfError> {
         self.programs.runs(&PROGRAMS)
     }
 
-    fn empty(&mut self) -> Result<(), TraceError> {
+    fn empty(&mut self) -> Result<(), BpfError> {
         let mut table: PerCpuArray<&mut MapData, u64> = self.programs.map_mut("positions")?;
         let zeros = vec![0_u64; usize::try_from(possible_cpus()?).unwrap_or(1)];
-        let zeros = PerCpuValues::try_from(zeros).map_err(|error| kernel_error(WHAT, error))?;
-        table.set(0, zeros, 0).map_err(|error| kernel_error(WHAT, error))
+        let zeros = PerCpuValues::try_from(zeros).map_err(|error| BpfError::new(WHAT, error))?;
+        table.set(0, zeros, 0).map_err(|error| BpfError::new(WHAT, error))
     }
 
     /// Opens a window until this time (CLOCK_MONOTONIC, ns), or closes it with 0.
-    fn set_recording(&mut self, end: u64) -> Result<(), TraceError> {
+    fn set_recording(&mut self, end: u64) -> Result<(), BpfError> {
         let mut table: Array<&mut MapData, u64> = self.programs.map_mut("recording")?;
-        table.set(0, end, 0).map_err(|error| kernel_error(WHAT, error))
+        table.set(0, end, 0).map_err(|error| BpfError::new(WHAT, error))
     }
 
-    fn read(&self, begin: u64, end: u64) -> Result<RecordedWindow, TraceError> {
+    fn read(&self, begin: u64, end: u64) -> Result<RecordedWindow, BpfError> {
         let chunks: Array<&MapData, [u64; CHUNK_WORDS]> = self.programs.map("chunks")?;
         let written = self.programs.per_cpu_values::<u64>("positions")?;
         let mut window = RecordedWindow { begin, end, ..RecordedWindow::default() };
@@ -139,7 +129,7 @@ impl DelayTracer {
             let first = u64::from(cpu) * (self.events_per_cpu / CHUNK_EVENTS);
             for chunk in 0..kept_events.div_ceil(CHUNK_EVENTS) {
                 let key = u32::try_from(first + chunk).unwrap_or(u32::MAX);
-                let words = chunks.get(&key, 0).map_err(|error| kernel_error(WHAT, error))?;
+                let words = chunks.get(&key, 0).map_err(|error| BpfError::new(WHAT, error))?;
                 let chunk_events =
                     usize::try_from((kept_events - chunk * CHUNK_EVENTS).min(CHUNK_EVENTS)).unwrap_or(0);
                 let (events, _) = words.as_chunks::<EVENT_WORDS>();
@@ -162,8 +152,8 @@ impl DelayTracer {
     }
 }
 
-pub(super) fn possible_cpus() -> Result<u64, TraceError> {
-    let cpus = nr_cpus().map_err(|(_, source)| TraceError::Kernel { what: WHAT, source })?;
+pub(super) fn possible_cpus() -> Result<u64, BpfError> {
+    let cpus = nr_cpus().map_err(|(_, error)| BpfError::new(WHAT, error))?;
     Ok(u64::try_from(cpus).unwrap_or(1))
 }
 

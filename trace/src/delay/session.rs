@@ -14,8 +14,8 @@ use super::stacks::StackSampler;
 use super::summary::DelaySummary;
 use super::{DelayCost, DelayReport, WHAT};
 use crate::TraceError;
+use crate::call::RunCounting;
 use crate::host_facts::interface_names;
-use crate::programs::RunCounting;
 use crate::symbols::KernelSymbols;
 use crate::window;
 
@@ -81,7 +81,7 @@ impl DelaySession {
             timed_runs: 0,
             timed: Duration::ZERO,
             timed_events: 0,
-            summary: DelaySummary::new(),
+            summary: DelaySummary::default(),
             program_seconds: 0.0,
             process_seconds: 0.0,
             squeezes: squeezes(host),
@@ -117,7 +117,7 @@ impl DelaySession {
         let pause = Duration::from_secs_f64(pause.min(LONGEST_PAUSE.as_secs_f64()));
         // The next window is as long as the room permits, or half as long if the pause would be
         // long.
-        let room_factor = self.tracer.events_per_cpu() as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
+        let room_factor = self.tracer.events_per_cpu as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
         let longest = if pause > LONGEST * 2 { self.window / 2 } else { self.window * 2 };
         self.window = self.window.mul_f64(room_factor.min(64.0)).min(longest).clamp(SHORTEST, LONGEST);
         if pause > SHORT_PAUSE {
@@ -191,7 +191,7 @@ impl DelaySession {
     /// Returns the sum of the windows since the last call or the start, and resets it.
     pub fn take_report(&mut self, host: &Host) -> DelayReport {
         let report = self.report(host);
-        self.summary = DelaySummary::new();
+        self.summary = DelaySummary::default();
         self.begun = Instant::now();
         self.squeezes = squeezes(host);
         (self.program_seconds, self.process_seconds) = (0.0, 0.0);
@@ -221,7 +221,7 @@ impl DelaySession {
         if program_runs.runs > 0 {
             // Per event, including the runs that found nothing to record.
             let runs = program_runs.runs as f64 / self.timed_events.max(1) as f64;
-            self.run_ns = Known::Value(self.tracer.run_ns(program_runs) * runs.max(1.0));
+            self.run_ns = Known::Value(self.tracer.overhead.run_ns(program_runs) * runs.max(1.0));
         }
         Ok(window)
     }

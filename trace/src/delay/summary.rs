@@ -44,13 +44,15 @@ pub(super) struct Distribution {
     largest: u64,
 }
 
-impl Distribution {
-    pub(super) fn new() -> Self {
+impl Default for Distribution {
+    fn default() -> Self {
         let values = Histogram::new_with_bounds(1, LONGEST_NS, 2)
             .expect("constant bounds: high is more than twice low, and the digits are within 0..=5");
         Self { values, largest: 0 }
     }
+}
 
+impl Distribution {
     pub(super) fn record(&mut self, value: u64) {
         self.values.saturating_record(value);
         self.largest = self.largest.max(value);
@@ -76,7 +78,7 @@ impl Distribution {
 
 impl FromIterator<u64> for Distribution {
     fn from_iter<I: IntoIterator<Item = u64>>(values: I) -> Self {
-        let mut distribution = Self::new();
+        let mut distribution = Self::default();
         values.into_iter().for_each(|value| distribution.record(value));
         distribution
     }
@@ -155,7 +157,7 @@ struct SlowCandidate {
     cause: DelayCause,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SoftirqCounts {
     runs: Distribution,
     polls: Distribution,
@@ -164,10 +166,10 @@ struct SoftirqCounts {
     begin: Option<(u16, u64)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct DelaySummary {
     end_to_end: Distribution,
-    stages: Vec<(Distribution, BTreeMap<u32, Distribution>)>,
+    stages: [(Distribution, BTreeMap<u32, Distribution>); STAGES],
     candidates: Vec<SlowCandidate>,
     softirqs: BTreeMap<u32, SoftirqCounts>,
     longest: Vec<LongRun>,
@@ -192,25 +194,6 @@ pub(super) struct SummedDelays {
 }
 
 impl DelaySummary {
-    pub(super) fn new() -> Self {
-        Self {
-            end_to_end: Distribution::new(),
-            stages: DelayStage::ALL.map(|_| (Distribution::new(), BTreeMap::new())).to_vec(),
-            candidates: Vec::new(),
-            softirqs: BTreeMap::new(),
-            longest: Vec::new(),
-            received: 0,
-            reads: 0,
-            known_reads: 0,
-            replies: 0,
-            replies_by_order: 0,
-            events: 0,
-            lost_events: 0,
-            seconds: 0.0,
-            windows: 0,
-        }
-    }
-
     /// Adds a window and returns its requests. `name`: the name of a thread that the window's
     /// events do not name.
     pub(super) fn add(
@@ -236,7 +219,7 @@ impl DelaySummary {
             for (stage, (distribution, cpus)) in DelayStage::ALL.iter().zip(&mut self.stages) {
                 let ns = record.stage_ns(*stage);
                 distribution.record(ns);
-                cpus.entry(record.cpu(*stage)).or_insert_with(Distribution::new).record(ns);
+                cpus.entry(record.cpu(*stage)).or_default().record(ns);
             }
         }
         let mut slowest_records: Vec<&DelayRecord> = records.iter().collect();
@@ -275,12 +258,7 @@ impl DelaySummary {
             counts.begin = None;
         }
         for event in &window.events {
-            let counts = self.softirqs.entry(event.cpu).or_insert_with(|| SoftirqCounts {
-                runs: Distribution::new(),
-                polls: Distribution::new(),
-                interrupts: 0,
-                begin: None,
-            });
+            let counts = self.softirqs.entry(event.cpu).or_default();
             match event.kind {
                 EventKind::IrqBegin => counts.interrupts += 1,
                 EventKind::SoftirqBegin { vector } => counts.begin = Some((vector, event.at)),

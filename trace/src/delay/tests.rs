@@ -203,7 +203,7 @@ fn summary_reports_the_reasons_of_the_slowest_requests_most_frequent_first() {
         }
         RequestTimes { buffer: 100 + number * 10, client: number << 16, at: times, ..ONE }.events()
     });
-    let mut summary = DelaySummary::new();
+    let mut summary = DelaySummary::default();
     summary.add(&window(&requests.collect::<Vec<_>>()), &BTreeMap::new(), |_| None);
     let sums = summary.sum_up(&linerate_host::Known::unknown("none"));
     assert_eq!((sums.end_to_end.count, sums.slowest.count), (400, 4));
@@ -282,7 +282,7 @@ proptest! {
             let sum: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
             prop_assert_eq!(sum, record.end_to_end_ns());
         }
-        DelaySummary::new().add(&window, &BTreeMap::new(), |_| None);
+        DelaySummary::default().add(&window, &BTreeMap::new(), |_| None);
     }
 }
 
@@ -299,7 +299,7 @@ fn longest_softirqs_have_the_stack_sampled_nearest_their_middle() {
     ]);
     let stack = |at, cpu, address| StackSample { at, cpu, addresses: vec![address, 1, 99] };
     recording.stacks = vec![stack(110, 1, 2), stack(480, 1, 3), stack(490, 0, 4), stack(890, 1, 2)];
-    let mut summary = DelaySummary::new();
+    let mut summary = DelaySummary::default();
     summary.add(&recording, &BTreeMap::new(), |_| None);
     let function = |address| {
         Known::Value(match address {

@@ -5,21 +5,20 @@ mod overhead;
 mod program;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use linerate_host::bpf::{BpfError, BpfFailure, KERNEL_TYPES};
 use linerate_host::netlink::addresses;
 use linerate_host::{Host, Known};
-use serde::{Deserialize, Serialize};
 
 use super::reason;
 use crate::TraceError;
 use crate::host_facts::{interface_names, online_cpus, tunnel_ports};
-use crate::programs::kernel_types;
 use crate::symbols::KernelSymbols;
 
-pub use count::{LostCount, PacketOrigin, PassedCount, PathPoint};
-pub(crate) use count::{PacketRow, sum};
+pub use count::{CountedEvent, LossSite, PacketOrigin, PassedCounts, PathPoint};
 use overhead::ProgramTiming;
 pub use overhead::TraceOverhead;
 use program::AttachedDrops;
@@ -44,7 +43,7 @@ const SETTLED: Duration = Duration::from_millis(20);
 const TOGETHER: u64 = 64;
 
 /// The observed packets: UDP over IPv4 and IPv6, of these ports.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortSubject {
     pub network: NamespaceScope,
     /// Server ports: destination of requests, source of replies. Empty for all UDP; then received
@@ -54,8 +53,7 @@ pub struct PortSubject {
     pub peer: Option<IpAddr>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NamespaceScope {
     /// That of the thread that starts the observation.
     #[default]
@@ -64,8 +62,7 @@ pub enum NamespaceScope {
     All,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketDirection {
     /// To the server's port; without ports: received.
     Request,
@@ -74,32 +71,16 @@ pub enum PacketDirection {
 }
 
 /// Counts since [`DropsTracer::start`] or between two readings.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PacketCounts {
     pub seconds: f64,
-    pub passed: Vec<PassedCount>,
-    /// Dropped packets.
-    pub lost: Vec<LostCount>,
+    pub passed: PassedCounts,
+    /// Dropped datagrams: an aggregate counts as its segments.
+    pub lost: BTreeMap<LossSite, u64>,
+    pub events: BTreeMap<CountedEvent, u64>,
     /// Packets around the reading, or around both if this is a difference: as many can have been in
     /// flight.
-    #[serde(default)]
     pub edges: Vec<EdgeCounts>,
-    /// Copies made by a bridge; included in the numbers.
-    #[serde(default)]
-    pub copies_packets: u64,
-    /// Received fragments other than the first, without ports, so their subject is unknown. Not in
-    /// any other number.
-    pub fragments_packets: u64,
-    /// Received packets with unreadable ports: IPv6 with extension headers other than that of a
-    /// fragment, or headers outside the linear part of the socket buffer. Not in any other number.
-    pub unparsed_packets: u64,
-    /// Dropped fragments.
-    pub lost_fragments_packets: u64,
-    /// Dropped packets with unreadable ports.
-    pub lost_unparsed_packets: u64,
-    /// Events that were not counted, because a program was running on the same CPU, or a table was
-    /// full.
-    pub missed: u64,
     /// Tracepoints that this kernel lacks, with the kernel that has them; their points are not in
     /// `passed`.
     pub lacking: Vec<String>,
@@ -110,11 +91,11 @@ pub struct PacketCounts {
 }
 
 /// Packets during the reading, and right after it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EdgeCounts {
-    pub meanwhile: Vec<PassedCount>,
+    pub meanwhile: PassedCounts,
     /// After it, until all packets in flight were handled.
-    pub after: Vec<PassedCount>,
+    pub after: PassedCounts,
     /// Packets that all CPUs can handle at one time.
     pub at_work_packets: u64,
 }
@@ -132,9 +113,9 @@ impl EdgeCounts {
     /// Packets that may have been between two points: zero if none passed. `is_handled` for points
     /// between which packets never wait.
     pub fn between(&self, points: &[PathPoint], is_handled: bool) -> u64 {
-        let sum = |passed: &[PassedCount]| {
-            let matching = passed.iter().filter(|row| points.contains(&row.point));
-            matching.map(|row| row.packets).fold(0, u64::saturating_add)
+        let sum = |passed: &PassedCounts| {
+            let matching = passed.iter().filter(|((point, _), _)| points.contains(point));
+            matching.map(|(_, packets)| *packets).fold(0, u64::saturating_add)
         };
         let after = sum(&self.after);
         sum(&self.meanwhile).saturating_add(if is_handled { after.min(self.at_work_packets) } else { after })
@@ -148,8 +129,9 @@ impl PacketCounts {
             seconds: self.seconds - earlier.seconds,
             passed: count::growth(&self.passed, &earlier.passed),
             lost: count::growth(&self.lost, &earlier.lost),
+            events: count::growth(&self.events, &earlier.events),
             edges: [earlier.edges.clone(), self.edges.clone()].concat(),
-            ..self.combined(earlier, u64::saturating_sub)
+            ..self.clone()
         }
     }
 
@@ -159,44 +141,30 @@ impl PacketCounts {
             seconds: self.seconds + later.seconds,
             passed: count::sum(&self.passed, &later.passed),
             lost: count::sum(&self.lost, &later.lost),
+            events: count::sum(&self.events, &later.events),
             edges: vec![
                 EdgeCounts::joined(self.edges.first(), later.edges.first()),
                 EdgeCounts::joined(self.edges.last(), later.edges.last()),
             ],
-            ..later.combined(self, u64::saturating_add)
-        }
-    }
-
-    /// Combines the counters that are not of a point or loss. Names and notes are those of `self`.
-    fn combined(&self, earlier: &Self, combine: fn(u64, u64) -> u64) -> Self {
-        let of = |counter: fn(&Self) -> u64| combine(counter(self), counter(earlier));
-        Self {
-            copies_packets: of(|counts| counts.copies_packets),
-            fragments_packets: of(|counts| counts.fragments_packets),
-            unparsed_packets: of(|counts| counts.unparsed_packets),
-            lost_fragments_packets: of(|counts| counts.lost_fragments_packets),
-            lost_unparsed_packets: of(|counts| counts.lost_unparsed_packets),
-            missed: of(|counts| counts.missed),
-            lacking: self.lacking.clone(),
-            notes: self.notes.clone(),
-            devices: self.devices.clone(),
-            ..Self::default()
+            ..later.clone()
         }
     }
 
     /// Packets in a direction on all devices.
     pub fn packets(&self, point: PathPoint, direction: PacketDirection) -> u64 {
-        let rows = self.passed.iter().filter(|passed| passed.point == point && passed.direction == direction);
-        rows.map(|passed| passed.packets).sum()
+        self.passed.get(&(point, direction)).copied().unwrap_or(0)
+    }
+
+    /// The number of events of this kind.
+    pub fn event_count(&self, event: CountedEvent) -> u64 {
+        self.events.get(&event).copied().unwrap_or(0)
     }
 
     /// Losses in a direction for this reason.
     pub fn lost_for(&self, reason: &str, direction: PacketDirection) -> u64 {
-        let losses = self
-            .lost
-            .iter()
-            .filter(|lost| lost.direction == direction && lost.reason.as_deref() == Some(reason));
-        losses.map(|lost| lost.packets).sum()
+        let is_match =
+            |site: &LossSite| site.direction == direction && site.reason.as_deref() == Some(reason);
+        self.lost.iter().filter(|(site, _)| is_match(site)).map(|(_, packets)| packets).sum()
     }
 }
 
@@ -217,7 +185,11 @@ impl DropsTracer {
     /// `host` provides the kernel's symbols.
     pub fn start(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
         let symbols = KernelSymbols::kernel(host)?;
-        let reasons = reason::names(&kernel_types(program::WHAT)?);
+        let types = fs::read(KERNEL_TYPES).map_err(|error| BpfError {
+            operation: program::WHAT,
+            failure: BpfFailure::KernelTypes(error),
+        })?;
+        let reasons = reason::names(&types);
         let cpus = online_cpus(host)?.len();
         // A tunnel takes packets before they reach a receive buffer, and no program sends its
         // packets.
@@ -236,9 +208,10 @@ impl DropsTracer {
         let seconds = self.begin.elapsed().as_secs_f64();
         let lost_counts = self.attached.lost()?;
         let counters = self.attached.counters()?;
-        let notes = counters.notes();
+        let mut events = counters.events();
+        *events.entry(CountedEvent::Missed).or_default() += self.attached.programs.skipped_runs()?;
         let lacking =
-            self.attached.lacking().iter().map(|attachment| {
+            self.attached.programs.lacking.iter().map(|attachment| {
                 format!("tracepoint {}, which {}", attachment.tracepoint, attachment.since)
             });
         let passed = counters.passed();
@@ -250,13 +223,8 @@ impl DropsTracer {
             seconds,
             passed,
             lost: count::lost(&lost_counts, self.reasons.as_ref(), &self.symbols),
+            events,
             edges: vec![edge],
-            copies_packets: notes.copies,
-            fragments_packets: notes.fragments,
-            unparsed_packets: notes.unparsed,
-            lost_fragments_packets: notes.lost_fragments,
-            lost_unparsed_packets: notes.lost_unparsed,
-            missed: notes.missed + self.attached.skipped_runs()?,
             lacking: lacking.collect(),
             notes: self.notes(),
             devices: interface_names(host),
@@ -275,8 +243,8 @@ impl DropsTracer {
         loop {
             std::thread::sleep(SETTLED);
             let after = count::growth(&self.attached.counters()?.passed(), &counts.passed);
-            let sent = after.iter().filter(|row| row.point == PathPoint::Sent).map(|row| row.packets);
-            if sent.sum::<u64>() < unanswered && begin.elapsed() < longest {
+            let sent = after.iter().filter(|((point, _), _)| *point == PathPoint::Sent);
+            if sent.map(|(_, packets)| packets).sum::<u64>() < unanswered && begin.elapsed() < longest {
                 continue;
             }
             for edge in &mut counts.edges {
@@ -299,11 +267,11 @@ impl DropsTracer {
 
     /// Stops counting, without cost, until [`resume`](Self::resume).
     pub(super) fn pause(&mut self) -> Result<(), TraceError> {
-        self.attached.detach()
+        Ok(self.attached.detach()?)
     }
 
     pub(super) fn resume(&mut self) -> Result<(), TraceError> {
-        self.attached.attach()
+        Ok(self.attached.attach()?)
     }
 
     fn notes(&self) -> Vec<String> {

@@ -87,10 +87,6 @@ impl DropsWatch {
         Ok(TIMING_INTERVAL)
     }
 
-    fn pause(&mut self) -> Result<(), TraceError> {
-        self.look.pause()
-    }
-
     fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
         let reading = DropsReading::observe(host, &self.subject, &self.interfaces);
         self.look.resume()?;

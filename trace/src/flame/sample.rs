@@ -21,7 +21,7 @@ pub(crate) use self::mappings::any_mappings;
 
 use self::event::OpenedSamplers;
 use self::names::{FunctionNames, OUTSIDE};
-use self::sample_tally::{KernelSample, SampleTally};
+use self::sample_tally::{SamplePlace, SampleTally};
 use super::profile::{
     CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
 };
@@ -155,12 +155,11 @@ impl SampleRun {
         for (index, (cpu, sampler)) in samplers.iter_mut().enumerate() {
             while let Some(record) = sampler.next_record() {
                 match record.parse_record() {
-                    Ok(Record::Sample(sample)) => self.tally.add(KernelSample {
-                        cpu: *cpu,
-                        pid: sample.pid().unwrap_or(0),
-                        thread: sample.tid().unwrap_or(0),
-                        chain: sample.callchain().unwrap_or_default(),
-                    }),
+                    Ok(Record::Sample(sample)) => {
+                        let (pid, thread) = (sample.pid().unwrap_or(0), sample.tid().unwrap_or(0));
+                        let place = SamplePlace { cpu: *cpu, pid, thread };
+                        self.tally.add(place, sample.callchain().unwrap_or_default());
+                    }
                     Ok(Record::Lost(lost)) => self.lost[index] += lost.lost,
                     Ok(Record::LostSamples(lost)) => self.lost[index] += lost.lost,
                     Ok(Record::Throttle(_)) => self.throttled += 1,

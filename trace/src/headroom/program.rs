@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use linerate_host::{Known, bpf};
+use linerate_host::Known;
+use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, ProgramRuns};
 
 use super::WHAT;
 use super::batch::BatchClasses;
 use crate::TraceError;
-use crate::call::CallOverhead;
-use crate::programs::{EMPTY_PROGRAM, ProgramAttachment, ProgramRuns, RunCounting, SINCE_6_3, TracePrograms};
+use crate::call::{self, CallOverhead, EMPTY_PROGRAM, RunCounting};
+use crate::error::SINCE_6_3;
 use crate::sys::{KernelName, kernel_layout};
 
 static OBJECT: &[u8] =
@@ -26,7 +27,7 @@ const PROGRAMS: [ProgramAttachment; 5] = [
 /// Counts until it is dropped.
 #[derive(Debug)]
 pub(super) struct HeadroomProgram {
-    programs: TracePrograms,
+    programs: BpfPrograms,
     /// Call and return of a program, ns.
     way_ns: f64,
 }
@@ -83,20 +84,21 @@ impl HeadroomProgram {
     pub(super) fn start(port: u16) -> Result<Self, TraceError> {
         let source = |source| TraceError::Kernel { what: WHAT, source };
         let network = bpf::network_namespace().map_err(source)?;
-        let mut programs = TracePrograms::load(
+        let mut programs = BpfPrograms::load(
             WHAT,
             OBJECT,
+            || {},
             |loader| {
                 loader.override_global("network", &network, true).override_global("port", &port, true);
             },
             &[&PROGRAMS[..], &EMPTY_PROGRAM].concat(),
         )?;
-        let way_ns = programs.way_ns()?;
+        let way_ns = call::way_ns(&mut programs)?;
         programs.attach(&PROGRAMS)?;
         Ok(Self { programs, way_ns })
     }
 
-    pub(super) fn read(&self) -> Result<HeadroomCounters, TraceError> {
+    pub(super) fn read(&self) -> Result<HeadroomCounters, BpfError> {
         let cpus = self.programs.per_cpu_values("cpus")?;
         let threads = self.programs.entries("threads")?;
         Ok(HeadroomCounters { at: Instant::now(), cpus, threads })
@@ -104,7 +106,7 @@ impl HeadroomProgram {
 
     /// Time of a run, ns, measured during `wait`, in which runs take longer; unknown if the kernel
     /// refuses to time programs.
-    pub(super) fn run_ns(&mut self, wait: &dyn Fn()) -> Result<Known<f64>, TraceError> {
+    pub(super) fn run_ns(&mut self, wait: &dyn Fn()) -> Result<Known<f64>, BpfError> {
         let counting = match RunCounting::start(WHAT) {
             Ok(counting) => counting,
             Err(why) => return Ok(Known::unknown(why.to_string())),
@@ -112,7 +114,7 @@ impl HeadroomProgram {
         let before = self.programs.runs(&PROGRAMS)?;
         wait();
         let after = self.programs.runs(&PROGRAMS)?;
-        let clock_ns = self.programs.clock_ns()?.unwrap_or(0.0);
+        let clock_ns = call::clock_ns(&mut self.programs)?.unwrap_or(0.0);
         drop(counting);
         let program_runs =
             ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use linerate_host::Host;
 use linerate_trace::TraceError;
 use linerate_trace::drops::packet_counts::{
-    DropsTracer, NamespaceScope, PacketDirection, PathPoint, PortSubject,
+    CountedEvent, DropsTracer, NamespaceScope, PacketDirection, PathPoint, PortSubject,
 };
 
 use super::MetricCollector;
@@ -30,22 +30,20 @@ impl MetricCollector for DropsCollector {
         let trace = self.look.read(host).map_err(|error| error.to_string())?;
         // The kernel uses one reason at many places, so their counts are added.
         let mut lost_packets: BTreeMap<(&str, String), u64> = BTreeMap::new();
-        for item in &trace.lost {
-            let reason = item.reason.as_deref().unwrap_or("unknown").to_ascii_lowercase();
-            *lost_packets.entry((direction_name(item.direction), reason)).or_default() += item.packets;
+        for (site, packets) in &trace.lost {
+            let reason = site.reason.as_deref().unwrap_or("unknown").to_ascii_lowercase();
+            *lost_packets.entry((direction_name(site.direction), reason)).or_default() += packets;
         }
         for ((direction, reason), packets) in lost_packets {
             samples.add_counter(&DROPS_LOST, &[direction, &reason], packets);
         }
-        let mut passed_packets: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for item in &trace.passed {
-            *passed_packets.entry((point(item.point), direction_name(item.direction))).or_default() +=
-                item.packets;
-        }
+        let named = |(at, direction): &(PathPoint, PacketDirection)| (point(*at), direction_name(*direction));
+        let passed_packets: BTreeMap<(&str, &str), u64> =
+            trace.passed.iter().map(|(key, packets)| (named(key), *packets)).collect();
         for ((point, direction), packets) in passed_packets {
             samples.add_counter(&DROPS_PASSED, &[point, direction], packets);
         }
-        samples.add_counter(&DROPS_MISSED, &[], trace.missed);
+        samples.add_counter(&DROPS_MISSED, &[], trace.event_count(CountedEvent::Missed));
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::divide::PlacedLoss;
 use super::evidence::PacketEvidence;
-use crate::drops::packet_counts::{NamespaceScope, PacketDirection, PathPoint};
+use crate::drops::packet_counts::{CountedEvent, NamespaceScope, PacketDirection, PathPoint};
 
 struct CounterCheck {
     counters: &'static [&'static str],
@@ -78,24 +78,24 @@ fn tracepoint_notes(evidence: &PacketEvidence) -> Vec<String> {
         counts.lacking.iter().map(|lacking| format!("this kernel lacks {lacking}")).collect();
     notes.extend(counts.notes.iter().cloned());
     notes.extend(notes_of_counts(&[
-        (counts.missed, "{} events were not counted: the packet counts are lower bounds"),
+        (counts.event_count(CountedEvent::Missed), "{} events were not counted: the packet counts are lower bounds"),
         (
-            counts.fragments_packets,
+            counts.event_count(CountedEvent::Fragment),
             "{} fragments without ports passed; they are not counted, because their port is unknown",
         ),
         (
-            counts.unparsed_packets,
+            counts.event_count(CountedEvent::Unparsed),
             "the ports of {} packets could not be read on arrival, so only those that later points saw are counted",
         ),
         (
-            counts.lost_fragments_packets,
+            counts.event_count(CountedEvent::LostFragment),
             "{} fragments without ports were dropped; they are not counted, because their port is unknown",
         ),
         (
-            counts.lost_unparsed_packets,
+            counts.event_count(CountedEvent::LostUnparsed),
             "{} packets were dropped whose ports could not be read; they are not counted",
         ),
-        (counts.copies_packets, "a bridge made {} copies of packets; each counts as a packet"),
+        (counts.event_count(CountedEvent::Copy), "a bridge made {} copies of packets; each counts as a packet"),
         (
             unknown_lengths.into_value().unwrap_or_default(),
             "for {} datagrams it is unknown whether the buffer of the program was too short",

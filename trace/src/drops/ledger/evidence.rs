@@ -7,13 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::GeneratorSaid;
 use crate::drops::packet_counts::{
-    self, AT_SOCKETS, EdgeCounts, PacketCounts, PacketDirection, PacketRow, PathPoint, PortSubject,
-    TraceOverhead,
+    AT_SOCKETS, EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead,
 };
 
 /// Everything known about packets over a time. A ledger is a pure function of it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PacketEvidence {
     pub subject: PortSubject,
     /// From tracepoints.
@@ -50,7 +48,7 @@ pub struct SampledTime {
     pub socket_drops_packets: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrownCounter {
     /// `eth0`, `cpu 2`, `host`, `conntrack`, `udp 0.0.0.0:53 (named) ino 812`.
     pub place: String,
@@ -62,8 +60,7 @@ pub struct GrownCounter {
 }
 
 /// The role of a counter in a ledger.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CounterUse {
     /// Frames lost in the device or driver before there was a socket buffer, without tracepoint.
     DeviceLost,
@@ -85,8 +82,7 @@ pub enum CounterUse {
     Other,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueuedPackets {
     /// Memory charged to the subject's sockets for unread data; `None` if unknown.
     pub sockets_bytes: Option<u64>,
@@ -116,18 +112,16 @@ impl QueuedPackets {
     }
 }
 
-impl PacketRow for GrownCounter {
-    fn is_same_kind(&self, other: &Self) -> bool {
-        (&self.place, &self.name) == (&other.place, &other.name)
+/// The growth of counters in two disjoint times.
+fn growth_joined(mut grown: Vec<GrownCounter>, later: &[GrownCounter]) -> Vec<GrownCounter> {
+    for counter in later {
+        let key = (&counter.place, &counter.name);
+        match grown.iter_mut().find(|existing| (&existing.place, &existing.name) == key) {
+            Some(existing) => existing.packets = existing.packets.saturating_add(counter.packets),
+            None => grown.push(counter.clone()),
+        }
     }
-
-    fn packets(&self) -> u64 {
-        self.packets
-    }
-
-    fn set_packets(&mut self, packets: u64) {
-        self.packets = packets;
-    }
+    grown
 }
 
 impl PacketEvidence {
@@ -141,8 +135,8 @@ impl PacketEvidence {
         };
         Self {
             seen: self.seen.joined(&later.seen),
-            grown: packet_counts::sum(&self.grown, &later.grown),
-            within: packet_counts::sum(&self.within, &later.within),
+            grown: growth_joined(self.grown, &later.grown),
+            within: growth_joined(self.within, &later.within),
             waited: self.waited.joined(&later.waited),
             waiting: self.waiting.joined(&later.waiting),
             unread: lines_joined(self.unread, &later.unread),

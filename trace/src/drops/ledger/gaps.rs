@@ -2,7 +2,7 @@
 
 use super::evidence::{CounterUse, PacketEvidence};
 use super::{AccountingPath, PathStep, StageEntry, device};
-use crate::drops::packet_counts::{NamespaceScope, PacketDirection};
+use crate::drops::packet_counts::{CountedEvent, NamespaceScope, PacketDirection};
 
 /// A smaller part of the packets can be in flight at the ends of the time.
 const IN_FLIGHT_PART: u64 = 1000;
@@ -22,8 +22,9 @@ fn likely(
     gap: i64,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    if evidence.seen.missed > 0 {
-        lines.push(format!("{} events that the programs could not count", evidence.seen.missed));
+    let missed = evidence.seen.event_count(CountedEvent::Missed);
+    if missed > 0 {
+        lines.push(format!("{missed} events that the programs could not count"));
     }
     let passed = entry.packets_in.value().copied().unwrap_or_default();
     let in_flight = "packets that were on their way when counting began or ended".to_owned();

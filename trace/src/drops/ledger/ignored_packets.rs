@@ -6,7 +6,7 @@
 
 use super::evidence::PacketEvidence;
 use crate::drops::causes;
-use crate::drops::packet_counts::{LostCount, PacketDirection, PathPoint};
+use crate::drops::packet_counts::{LossSite, PacketDirection, PathPoint};
 use crate::symbols::source_name;
 
 // The first two are usually inlined into the other two.
@@ -21,14 +21,12 @@ pub(super) fn without_ignored_packets(evidence: &PacketEvidence) -> (PacketEvide
         .saturating_add(evidence.counter_growth("Udp6IgnoredMulti"));
     let is_narrowed = evidence.is_narrowed();
     let mut ignored: u64 = 0;
-    for lost in evidence.seen.lost.iter_mut().filter(|lost| can_be_ignored(lost, is_narrowed)) {
-        let packets = lost.packets.min(left);
-        (lost.packets, left, ignored) = (lost.packets - packets, left - packets, ignored + packets);
+    for (_, lost) in evidence.seen.lost.iter_mut().filter(|(site, _)| can_be_ignored(site, is_narrowed)) {
+        let packets = left.min(*lost);
+        (*lost, left, ignored) = (*lost - packets, left - packets, ignored + packets);
     }
-    let is_arrival = |point, direction| (point, direction) == (PathPoint::Received, PacketDirection::Request);
-    let mut passed = evidence.seen.passed.iter_mut();
-    if let Some(received) = passed.find(|row| is_arrival(row.point, row.direction)) {
-        received.packets = received.packets.saturating_sub(ignored);
+    if let Some(received) = evidence.seen.passed.get_mut(&(PathPoint::Received, PacketDirection::Request)) {
+        *received = received.saturating_sub(ignored);
     }
     let note =
         format!("{ignored} broadcasts and multicasts came that no socket here wants; they are not counted");
@@ -36,12 +34,12 @@ pub(super) fn without_ignored_packets(evidence: &PacketEvidence) -> (PacketEvide
 }
 
 // The counter is of all ports. Before Linux 5.17 packets without a socket have no reason, either.
-fn can_be_ignored(lost: &LostCount, is_narrowed: bool) -> bool {
-    let has_no_reason = match lost.reason.as_deref() {
+fn can_be_ignored(site: &LossSite, is_narrowed: bool) -> bool {
+    let has_no_reason = match site.reason.as_deref() {
         Some(reason) => reason == causes::NO_REASON,
         None => !is_narrowed,
     };
     has_no_reason
-        && lost.direction == PacketDirection::Request
-        && lost.function.as_deref().is_some_and(|function| FUNCTIONS.contains(&source_name(function)))
+        && site.direction == PacketDirection::Request
+        && site.function.as_deref().is_some_and(|function| FUNCTIONS.contains(&source_name(function)))
 }

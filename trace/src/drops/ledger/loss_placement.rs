@@ -4,7 +4,7 @@ use super::divide::{PlacedLoss, divide_losses};
 use super::evidence::PacketEvidence;
 use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes::{self, LossCause, StagedCause};
-use crate::drops::packet_counts::{LostCount, PacketDirection, PacketOrigin};
+use crate::drops::packet_counts::{CountedEvent, LossSite, PacketDirection, PacketOrigin};
 
 impl StageLoss {
     pub(super) fn new(cause: &LossCause, packets: u64, exactness: LossExactness, source: String) -> Self {
@@ -25,8 +25,8 @@ impl StageLoss {
 /// All drops, combined by cause, function and place, largest first.
 pub(super) fn place_losses(evidence: &PacketEvidence) -> Vec<PlacedLoss> {
     let mut losses: Vec<PlacedLoss> = Vec::new();
-    for lost_count in &evidence.seen.lost {
-        let placed = place_loss(evidence, lost_count);
+    for (site, packets) in &evidence.seen.lost {
+        let placed = place_loss(evidence, site, *packets);
         let existing = losses.iter_mut().find(|existing| is_same(existing, &placed));
         match existing {
             Some(existing) => {
@@ -50,73 +50,71 @@ fn is_same(left: &PlacedLoss, right: &PlacedLoss) -> bool {
         && left.loss.source == right.loss.source
 }
 
-fn place_loss(evidence: &PacketEvidence, lost_count: &LostCount) -> PlacedLoss {
-    let reason = lost_count.reason.as_deref();
-    let function = lost_count.function.as_deref();
-    let source = match &lost_count.reason {
+fn place_loss(evidence: &PacketEvidence, site: &LossSite, packets: u64) -> PlacedLoss {
+    let reason = site.reason.as_deref();
+    let function = site.function.as_deref();
+    let source = match &site.reason {
         Some(reason) => format!("kfree_skb reason {reason}"),
         None => "kfree_skb".to_owned(),
     };
     // An event that was not counted may have been one of these drops.
-    let exactness = if evidence.seen.missed == 0 { LossExactness::Exact } else { LossExactness::Sampled };
-    let (step, mut loss) = match causes::of_skb(reason, function, lost_count.route_error) {
-        Some(StagedCause { step, cause }) => {
-            (step, StageLoss::new(cause, lost_count.packets, exactness, source))
-        }
-        None => unnamed_loss(lost_count, reason, exactness, source),
+    let exactness = match evidence.seen.event_count(CountedEvent::Missed) {
+        0 => LossExactness::Exact,
+        _ => LossExactness::Sampled,
     };
-    let port = lost_count.device.and_then(|index| evidence.ports.get(evidence.seen.devices.get(&index)?));
+    let (step, mut loss) = match causes::of_skb(reason, function, site.route_error) {
+        Some(StagedCause { step, cause }) => (step, StageLoss::new(cause, packets, exactness, source)),
+        None => unnamed_loss(site, packets, exactness, source),
+    };
+    let port = site.device.and_then(|index| evidence.ports.get(evidence.seen.devices.get(&index)?));
     loss.symbol = function.map(str::to_owned);
     let is_transmitting =
         matches!(step, PathStep::Link | PathStep::Transmit) || loss.name == causes::TAP_FULL;
     loss.place = match port.filter(|_| is_transmitting) {
         Some(port) => Some(port.clone()),
-        None => place(evidence, lost_count, step),
+        None => place(evidence, site, step),
     };
     let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
     // A transmitting driver first detaches the packet from its socket (tun_net_xmit, Linux 6.18),
     // so that the packet seems to be arriving.
-    let is_sent = lost_count.origin == PacketOrigin::Arriving
+    let is_sent = site.origin == PacketOrigin::Arriving
         && step == PathStep::Link
         && [causes::TRANSMIT_RING, causes::TAP_FULL].contains(&loss.name.as_str());
-    let origin = if is_sent { PacketOrigin::Local } else { lost_count.origin };
-    PlacedLoss { direction: lost_count.direction, origin, step, port: lost_count.port, has_reason, loss }
+    let origin = if is_sent { PacketOrigin::Local } else { site.origin };
+    PlacedLoss { direction: site.direction, origin, step, port: site.port, has_reason, loss }
 }
 
 /// A loss with an unknown reason has that reason's name.
 fn unnamed_loss(
-    lost_count: &LostCount,
-    reason: Option<&str>,
+    site: &LossSite,
+    packets: u64,
     exactness: LossExactness,
     source: String,
 ) -> (PathStep, StageLoss) {
-    let step = match lost_count.direction {
+    let step = match site.direction {
         PacketDirection::Request => PathStep::Route,
         PacketDirection::Reply => PathStep::Transmit,
     };
-    let unknown_cause = causes::unknown();
-    let mut loss = StageLoss::new(unknown_cause, lost_count.packets, exactness, source);
-    if let Some(reason) = reason.filter(|reason| *reason != causes::NO_REASON) {
+    let mut loss = StageLoss::new(causes::unknown(), packets, exactness, source);
+    if let Some(reason) = site.reason.as_deref().filter(|reason| *reason != causes::NO_REASON) {
         loss.name = reason.to_lowercase().replace('_', "-");
         loss.what = format!("the kernel dropped it for the reason {reason}");
     }
     (step, loss)
 }
 
-fn place(evidence: &PacketEvidence, lost_count: &LostCount, step: PathStep) -> Option<String> {
+fn place(evidence: &PacketEvidence, site: &LossSite, step: PathStep) -> Option<String> {
     match step {
-        PathStep::Socket | PathStep::Application if lost_count.port != 0 => {
-            Some(sockets(evidence, lost_count.port))
-        }
-        PathStep::Filter => chains(evidence, lost_count).or_else(|| device(evidence, lost_count)),
-        _ => device(evidence, lost_count),
+        PathStep::Socket | PathStep::Application if site.port != 0 => Some(sockets(evidence, site.port)),
+        PathStep::Filter => chains(evidence, site).or_else(|| device(evidence, site)),
+        _ => device(evidence, site),
     }
 }
 
 /// The nftables chains at the hook, one of which dropped the packet; the hook if no chain is known.
 /// Without a route it may have been an ingress hook or a bridge's hook.
-fn chains(evidence: &PacketEvidence, lost_count: &LostCount) -> Option<String> {
-    let Some(hook) = lost_count.hook.as_deref() else {
+fn chains(evidence: &PacketEvidence, site: &LossSite) -> Option<String> {
+    let Some(hook) = site.hook else {
         return (evidence.chains.len() == 1).then(|| evidence.chains.concat());
     };
     let has_no_route = ["ingress", "prerouting"].contains(&hook);
@@ -153,7 +151,7 @@ pub(super) fn is_of_port(place: &str, port: u16) -> bool {
     place.split(' ').any(|word| word.ends_with(&suffix))
 }
 
-fn device(evidence: &PacketEvidence, lost_count: &LostCount) -> Option<String> {
-    let index = lost_count.device?;
+fn device(evidence: &PacketEvidence, site: &LossSite) -> Option<String> {
+    let index = site.device?;
     Some(evidence.seen.devices.get(&index).cloned().unwrap_or_else(|| format!("device {index}")))
 }

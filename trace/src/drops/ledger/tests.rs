@@ -5,28 +5,25 @@ use linerate_host::Known;
 
 use super::*;
 use crate::drops::packet_counts::{
-    EdgeCounts, LostCount, PacketCounts, PacketDirection, PacketOrigin, PassedCount, PathPoint, PortSubject,
+    CountedEvent, EdgeCounts, LossSite, PacketCounts, PacketDirection, PacketOrigin, PassedCounts, PathPoint,
+    PortSubject,
 };
 
 use PacketDirection::{Reply, Request};
 
-fn passed_count(point: PathPoint, direction: PacketDirection, packets: u64) -> PassedCount {
-    PassedCount { point, direction, packets }
-}
-
-fn lost_count(direction: PacketDirection, reason: &str, function: &str, packets: u64) -> LostCount {
-    LostCount {
-        direction,
+fn site(direction: PacketDirection, reason: &str, function: &str) -> LossSite {
+    LossSite {
+        address: 0,
         reason: Some(reason.to_owned()),
-        function: Some(function.to_owned()),
-        location: format!("{function}+0x1f"),
         network: 1,
         device: Some(2),
         port: 0,
+        direction,
         origin: if direction == Reply { PacketOrigin::Local } else { PacketOrigin::Received },
         route_error: 0,
         hook: None,
-        packets,
+        function: Some(function.to_owned()),
+        location: format!("{function}+0x1f"),
     }
 }
 
@@ -37,16 +34,15 @@ fn grown_counter(place: &str, name: &str, kind: CounterUse, packets: u64) -> Gro
 
 /// Counts at each point in packet order: those of requests, then those of replies.
 fn evidence(requests: [u64; 3], replies: [u64; 2]) -> PacketEvidence {
-    let at = [PathPoint::Received, PathPoint::Delivered, PathPoint::Read];
-    let mut counts: Vec<PassedCount> =
-        at.into_iter().zip(requests).map(|(point, packets)| passed_count(point, Request, packets)).collect();
-    let at = [PathPoint::Sent, PathPoint::Queued];
-    counts.extend(at.into_iter().zip(replies).map(|(point, packets)| passed_count(point, Reply, packets)));
+    let of_requests =
+        [PathPoint::Received, PathPoint::Delivered, PathPoint::Read].map(|point| (point, Request));
+    let of_replies = [PathPoint::Sent, PathPoint::Queued].map(|point| (point, Reply));
+    let passed = of_requests.into_iter().zip(requests).chain(of_replies.into_iter().zip(replies)).collect();
     let subject = PortSubject { ports: vec![53], ..PortSubject::default() };
     let devices = [(2, "eth0".to_owned())].into();
     PacketEvidence {
         subject,
-        seen: PacketCounts { seconds: 1.0, passed: counts, devices, ..PacketCounts::default() },
+        seen: PacketCounts { seconds: 1.0, passed, devices, ..PacketCounts::default() },
         ..PacketEvidence::default()
     }
 }
@@ -84,7 +80,7 @@ fn run_without_losses_balances() {
 #[test]
 fn conntrack_drops_are_separated_from_netfilter_rule_drops() {
     let mut evidence = evidence([100, 70, 70], [70; 2]);
-    evidence.seen.lost = vec![lost_count(Request, "NETFILTER_DROP", "nf_hook_slow", 30)];
+    evidence.seen.lost = [(site(Request, "NETFILTER_DROP", "nf_hook_slow"), 30)].into();
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Filter, "netfilter-rule", 30));
@@ -101,8 +97,9 @@ fn conntrack_drops_are_separated_from_netfilter_rule_drops() {
     assert_eq!(ledger.lost(), 30);
 
     // Rules drop in a function of their own, so connection tracking dropped the rest.
-    evidence.seen.lost[0].packets = 18;
-    evidence.seen.lost.push(lost_count(Request, "NETFILTER_DROP", "nft_do_chain", 12));
+    let functions = [("nf_hook_slow", 18), ("nft_do_chain", 12)];
+    evidence.seen.lost =
+        functions.map(|(name, packets)| (site(Request, "NETFILTER_DROP", name), packets)).into();
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(named(&ledger.requests), [("conntrack-full", 18), ("netfilter-rule", 12)]);
 }
@@ -110,7 +107,7 @@ fn conntrack_drops_are_separated_from_netfilter_rule_drops() {
 #[test]
 fn macvtap_packets_are_forwarded_or_lost_to_a_full_queue() {
     let mut evidence = evidence([70, 10, 10], [10; 2]);
-    evidence.seen.lost = vec![lost_count(Request, "FULL_RING", "tap_handle_frame", 40)];
+    evidence.seen.lost = [(site(Request, "FULL_RING", "tap_handle_frame"), 40)].into();
     evidence.ports = [("eth0".to_owned(), "macvtap eth0 of web1 (7)".to_owned())].into();
     // Five of these packets belong to other ports.
     evidence.grown = vec![grown_counter("eth0", "rx_taken", CounterUse::MacvtapTaken, 25)];
@@ -126,9 +123,9 @@ fn macvtap_packets_are_forwarded_or_lost_to_a_full_queue() {
 fn single_losses_have_step_name_number_and_exactness() {
     let xdp = |packets| grown_counter("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, packets);
     let flow_limit = grown_counter("cpu 1", "flow_limit", CounterUse::Other, 40);
-    let in_backlog = lost_count(Request, "CPU_BACKLOG", "enqueue_to_backlog", 40);
-    let in_xdp = lost_count(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100);
-    let in_qdisc = lost_count(Reply, "QDISC_DROP", "__dev_queue_xmit", 55);
+    let in_backlog = (site(Request, "CPU_BACKLOG", "enqueue_to_backlog"), 40);
+    let in_xdp = (site(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb"), 100);
+    let in_qdisc = (site(Reply, "QDISC_DROP", "__dev_queue_xmit"), 55);
     let generator = Some(generator_report(1000, 900));
     for (counts, generator, lost, grown, waiting_packets, expected) in [
         // The counter names the loss.
@@ -169,7 +166,8 @@ fn single_losses_have_step_name_number_and_exactness() {
         ),
     ] {
         let mut evidence = evidence(counts.0, counts.1);
-        (evidence.generator, evidence.seen.lost, evidence.grown) = (generator, lost, grown);
+        (evidence.generator, evidence.grown) = (generator, grown);
+        evidence.seen.lost = lost.into_iter().collect();
         evidence.waiting.disciplines_packets = waiting_packets;
         let ledger = PacketAccounting::make(&evidence);
         let (step, loss) = only(&ledger);
@@ -180,7 +178,7 @@ fn single_losses_have_step_name_number_and_exactness() {
         let waiting = ledger.replies.entry(PathStep::Transmit).map(|entry| entry.waiting);
         assert_eq!(waiting, Some(waiting_packets.cast_signed()), "{expected:?}");
         // An event that was not counted may have been one of these drops.
-        evidence.seen.missed = 3;
+        evidence.seen.events = [(CountedEvent::Missed, 3)].into();
         let ledger = PacketAccounting::make(&evidence);
         if expected.3 == LossExactness::Exact {
             assert_eq!(only(&ledger).1.exactness, LossExactness::Sampled);
@@ -193,10 +191,8 @@ fn single_losses_have_step_name_number_and_exactness() {
 #[test]
 fn losses_outside_the_request_and_reply_paths_are_elsewhere() {
     let mut evidence = evidence([100; 3], [100; 2]);
-    evidence.seen.lost = vec![LostCount {
-        origin: PacketOrigin::Received,
-        ..lost_count(Reply, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)
-    }];
+    let reply_site = site(Reply, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb");
+    evidence.seen.lost = [(LossSite { origin: PacketOrigin::Received, ..reply_site }, 10)].into();
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!((ledger.elsewhere.len(), ledger.elsewhere[0].packets, ledger.lost()), (1, 10, 0));
 }
@@ -236,8 +232,7 @@ fn unread_datagrams_in_the_socket_are_waiting() {
     // Later, the waiting datagrams are read.
     let mut later = evidence;
     later.waited.sockets_bytes = Some(3 * 768);
-    later.seen.passed[0].packets = 4;
-    later.seen.passed[1].packets = 4;
+    later.seen.passed.extend([PathPoint::Received, PathPoint::Delivered].map(|point| ((point, Request), 4)));
     let ledger = PacketAccounting::make(&later);
     assert_eq!(ledger.requests.entry(PathStep::Application).map(|entry| entry.waiting), Some(-3));
     assert!(ledger.is_balanced());
@@ -246,7 +241,7 @@ fn unread_datagrams_in_the_socket_are_waiting() {
 #[test]
 fn truncated_and_unanswered_requests_are_application_losses() {
     let mut evidence = evidence([100; 3], [80; 2]);
-    evidence.seen.passed.push(passed_count(PathPoint::Truncated, Request, 5));
+    evidence.seen.passed.insert((PathPoint::Truncated, Request), 5);
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(
         [placed(&ledger.requests), placed(&ledger.replies)].concat(),
@@ -258,8 +253,8 @@ fn truncated_and_unanswered_requests_are_application_losses() {
 #[test]
 fn reply_dropped_by_a_rule_is_not_counted_as_failed_send() {
     let mut evidence = evidence([100; 3], [60, 60]);
-    evidence.seen.passed.push(passed_count(PathPoint::SendFailed, Reply, 40));
-    evidence.seen.lost = vec![lost_count(Reply, "NETFILTER_DROP", "nf_hook_slow", 30)];
+    evidence.seen.passed.insert((PathPoint::SendFailed, Reply), 40);
+    evidence.seen.lost = [(site(Reply, "NETFILTER_DROP", "nf_hook_slow"), 30)].into();
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(
         placed(&ledger.replies),
@@ -304,9 +299,9 @@ fn calls_that_send_several_packets_are_neither_lost_nor_unaccounted() {
 #[test]
 fn missing_tracepoint_is_replaced_by_the_next_count() {
     let mut evidence = evidence([100, 0, 90], [90; 2]);
-    evidence.seen.passed.remove(1);
+    evidence.seen.passed.remove(&(PathPoint::Delivered, Request));
     evidence.seen.lacking = vec!["tracepoint sk_data_ready, which came with Linux 6.3".to_owned()];
-    evidence.seen.lost = vec![lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    evidence.seen.lost = [(site(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb"), 10)].into();
     let ledger = PacketAccounting::make(&evidence);
     let socket = ledger.requests.entry(PathStep::Socket).expect("an entry");
     assert_eq!(socket.packets_out, Known::Value(90));
@@ -320,7 +315,7 @@ fn broadcasts_that_no_socket_wants_are_not_lost() {
     let mut evidence = evidence([100, 63, 63], [63; 2]);
     evidence.subject.ports.clear();
     for function in ["__udp4_lib_rcv", "__udp4_lib_mcast_deliver.isra.0"] {
-        evidence.seen.lost = vec![lost_count(Request, "NOT_SPECIFIED", function, 37)];
+        evidence.seen.lost = [(site(Request, "NOT_SPECIFIED", function), 37)].into();
         evidence.grown = vec![grown_counter("host", "Udp.IgnoredMulti", CounterUse::Other, 37)];
         let ledger = PacketAccounting::make(&evidence);
         assert!(ledger.is_clean(), "{ledger:#?}");
@@ -328,7 +323,7 @@ fn broadcasts_that_no_socket_wants_are_not_lost() {
         assert!(ledger.notes[0].starts_with("37 broadcasts and multicasts"), "{:?}", ledger.notes);
         evidence.grown[0].packets = 30;
         assert_eq!(PacketAccounting::make(&evidence).requests.lost(), 7);
-        evidence.seen.lost[0].reason = Some("NO_SOCKET".to_owned());
+        evidence.seen.lost = [(site(Request, "NO_SOCKET", function), 37)].into();
         assert_eq!(PacketAccounting::make(&evidence).requests.lost(), 37);
     }
 }
@@ -336,10 +331,9 @@ fn broadcasts_that_no_socket_wants_are_not_lost() {
 #[test]
 fn unlisted_drop_reasons_keep_their_own_name() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
-    evidence.seen.lost = vec![
-        lost_count(Request, "BRAND_NEW", "brand_new", 7),
-        lost_count(Request, "NOT_SPECIFIED", "brand_new", 3),
-    ];
+    let reasons = [("BRAND_NEW", 7), ("NOT_SPECIFIED", 3)];
+    evidence.seen.lost =
+        reasons.map(|(reason, packets)| (site(Request, reason, "brand_new"), packets)).into();
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(named(&ledger.requests), [("brand-new", 7), ("unknown", 3)]);
     assert!(ledger.is_balanced());
@@ -348,7 +342,7 @@ fn unlisted_drop_reasons_keep_their_own_name() {
 #[test]
 fn counters_contradicting_traced_losses_are_noted_for_all_ports() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
-    evidence.seen.lost = vec![lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    evidence.seen.lost = [(site(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb"), 10)].into();
     // Other ports may have lost more.
     evidence.grown = vec![grown_counter("host", "Udp.RcvbufErrors", CounterUse::Other, 12)];
     assert_eq!(PacketAccounting::make(&evidence).notes, Vec::<String>::new());
@@ -362,8 +356,8 @@ fn counters_contradicting_traced_losses_are_noted_for_all_ports() {
 #[test]
 fn receive_buffer_loss_names_the_socket_with_grown_drops() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
-    evidence.seen.lost =
-        vec![LostCount { port: 53, ..lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10) }];
+    let site = LossSite { port: 53, ..site(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb") };
+    evidence.seen.lost = [(site, 10)].into();
     let place = |evidence: &PacketEvidence| only(&PacketAccounting::make(evidence)).1.place.clone();
     assert_eq!(place(&evidence).as_deref(), Some("port 53"));
     let drops = |socket: &str, packets| grown_counter(socket, "drops", CounterUse::Other, packets);
@@ -378,8 +372,33 @@ fn receive_buffer_loss_names_the_socket_with_grown_drops() {
 /// and a server that reads eight bytes of each request.
 #[test]
 fn captured_evidence_balances() {
-    let evidence: PacketEvidence =
-        serde_json::from_str(include_str!("tests/captured.json")).expect("evidence");
+    let mut evidence = evidence([251, 110, 101], [101; 2]);
+    evidence.subject.ports = (4001..=4004).collect();
+    evidence.seen.passed.insert((PathPoint::Truncated, Request), 100);
+    evidence.seen.lost = [
+        ("NETFILTER_DROP", "nft_do_chain", 4004, 30),
+        ("SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 4002, 61),
+        ("NO_SOCKET", "__udp4_lib_rcv", 4003, 50),
+    ]
+    .map(|(reason, function, port, packets)| (LossSite { port, ..site(Request, reason, function) }, packets))
+    .into();
+    evidence.grown = [
+        ("cpu 0", "processed", 16_210),
+        ("cpu 1", "processed", 2016),
+        ("cpu 1", "received_rps", 1),
+        ("eth0", "rx_packets", 252),
+        ("eth0", "tx_packets", 108),
+        ("host", "Ip.InDelivers", 221),
+        ("host", "Ip.InReceives", 251),
+        ("host", "Ip6InReceives", 1),
+        ("host", "Udp.NoPorts", 50),
+        ("host", "Udp.RcvbufErrors", 61),
+        ("udp 198.18.0.1:4002 (server) ino 1120096", "drops", 61),
+    ]
+    .map(|(place, name, packets)| grown_counter(place, name, CounterUse::Other, packets))
+    .into();
+    (evidence.waited.sockets_bytes, evidence.waiting.sockets_bytes) = (Some(0), Some(7488));
+    evidence.generator = Some(generator_report(251, 101));
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     assert_eq!(ledger.notes, Vec::<String>::new());
@@ -395,7 +414,7 @@ fn captured_evidence_balances() {
 fn socket_counts_are_ignored_for_a_single_peer() {
     let mut evidence = evidence([100, 0, 0], [0, 90]);
     evidence.subject.peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
-    evidence.seen.lost = vec![lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    evidence.seen.lost = [(site(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb"), 10)].into();
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     let losses = named(&ledger.requests);
@@ -407,11 +426,11 @@ fn packets_with_unreadable_ports_are_added_from_later_points() {
     let mut evidence = evidence([40, 100, 100], [100; 2]);
     assert!(!PacketAccounting::make(&evidence).is_balanced());
     // Packets of other ports are among them.
-    evidence.seen.unparsed_packets = 70;
+    evidence.seen.events.insert(CountedEvent::Unparsed, 70);
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     assert_eq!(ledger.requests.packets_in(), Some(100));
-    (evidence.seen.lost_unparsed_packets, evidence.seen.lost_fragments_packets) = (4, 5);
+    evidence.seen.events.extend([(CountedEvent::LostUnparsed, 4), (CountedEvent::LostFragment, 5)]);
     let notes = PacketAccounting::make(&evidence).notes;
     assert!(notes.iter().any(|note| note.starts_with("4 packets were dropped")), "{notes:?}");
     assert!(notes.iter().any(|note| note.starts_with("5 fragments without ports were dropped")), "{notes:?}");
@@ -421,17 +440,17 @@ fn packets_with_unreadable_ports_are_added_from_later_points() {
 fn packets_in_flight_at_start_or_end_are_not_losses() {
     let mut evidence = evidence([1000, 998, 980], [975, 976]);
     assert!(PacketAccounting::make(&evidence).requests.unaccounted() > 0);
-    let rows = |counts: [u64; 5]| {
+    let rows = |counts: [u64; 5]| -> PassedCounts {
         let at =
             [PathPoint::Received, PathPoint::Delivered, PathPoint::Read, PathPoint::Sent, PathPoint::Queued];
-        at.into_iter().zip(counts).map(|(point, packets)| passed_count(point, Request, packets)).collect()
+        at.map(|point| (point, Request)).into_iter().zip(counts).collect()
     };
     let edge = EdgeCounts { meanwhile: rows([1, 1, 0, 0, 0]), after: rows([40; 5]), at_work_packets: 128 };
     evidence.seen.edges = vec![edge.clone(), edge];
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger:#?}");
     // Packets in progress cannot exceed what the CPUs handle at a time.
-    evidence.seen.passed[0].packets = 1500;
+    evidence.seen.passed.insert((PathPoint::Received, Request), 1500);
     for edge in &mut evidence.seen.edges {
         edge.after = rows([1000; 5]);
     }
@@ -441,18 +460,20 @@ fn packets_in_flight_at_start_or_end_are_not_losses() {
 #[test]
 fn forwarded_packets_are_neither_lost_nor_unaccounted() {
     let mut evidence = evidence([100, 0, 0], [0, 0]);
-    evidence.seen.passed.push(passed_count(PathPoint::Forwarded, Request, 60));
-    evidence.seen.passed.push(passed_count(PathPoint::Forwarded, Reply, 50));
-    let of = |direction, reason, function, packets| LostCount {
-        origin: PacketOrigin::Received,
-        ..lost_count(direction, reason, function, packets)
-    };
-    evidence.seen.lost = vec![
-        of(Request, "NETFILTER_DROP", "nft_do_chain", 30),
-        of(Request, "IP_INHDR", "ip_forward", 10),
-        of(Reply, "NETFILTER_DROP", "nft_do_chain", 5),
-        of(Request, "QDISC_DROP", "__dev_queue_xmit", 7),
-    ];
+    evidence
+        .seen
+        .passed
+        .extend([(Request, 60), (Reply, 50)].map(|(to, count)| ((PathPoint::Forwarded, to), count)));
+    evidence.seen.lost = [
+        (Request, "NETFILTER_DROP", "nft_do_chain", 30),
+        (Request, "IP_INHDR", "ip_forward", 10),
+        (Reply, "NETFILTER_DROP", "nft_do_chain", 5),
+        (Request, "QDISC_DROP", "__dev_queue_xmit", 7),
+    ]
+    .map(|(direction, reason, function, packets)| {
+        (LossSite { origin: PacketOrigin::Received, ..site(direction, reason, function) }, packets)
+    })
+    .into();
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced() && ledger.elsewhere.is_empty(), "{ledger:#?}");
     assert_eq!((ledger.requests.packets_in(), ledger.requests.forwarded()), (Some(100), 60));
@@ -465,7 +486,7 @@ fn forwarded_packets_are_neither_lost_nor_unaccounted() {
 #[test]
 fn incoming_packets_include_xdp_drops() {
     let mut evidence = evidence([900; 3], [900; 2]);
-    evidence.seen.lost = vec![lost_count(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100)];
+    evidence.seen.lost = [(site(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb"), 100)].into();
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!((ledger.requests.packets_in(), ledger.requests.lost()), (Some(1000), 100));
 }
@@ -477,11 +498,8 @@ fn netfilter_rule_loss_names_the_chains_of_its_hook() {
         ["chain inet t a hook input", "chain inet t b hook prerouting", "chain ip u c hook input"]
             .map(str::to_owned)
             .into();
-    let at = |hook: &str, packets| LostCount {
-        hook: Some(hook.to_owned()),
-        ..lost_count(Request, "NETFILTER_DROP", "nft_do_chain", packets)
-    };
-    evidence.seen.lost = vec![at("prerouting", 30), at("input", 9), at("forward", 1)];
+    let at = |hook| LossSite { hook: Some(hook), ..site(Request, "NETFILTER_DROP", "nft_do_chain") };
+    evidence.seen.lost = [(at("prerouting"), 30), (at("input"), 9), (at("forward"), 1)].into();
     let ledger = PacketAccounting::make(&evidence);
     let places: Vec<_> = ledger.requests.losses().map(|(_, loss)| loss.place.as_deref()).collect();
     let both = "chain inet t a hook input or chain ip u c hook input";

@@ -11,7 +11,7 @@ use super::evidence::{GrownCounter, PacketEvidence};
 use super::loss_placement::is_of_port;
 use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes;
-use crate::drops::packet_counts::{PacketDirection, PacketOrigin, PassedCount, PathPoint};
+use crate::drops::packet_counts::{CountedEvent, PacketDirection, PacketOrigin, PathPoint};
 
 // Losses that a socket counts or may count (net/ipv4/udp.c, Linux 6.18): its count includes those
 // that were seen.
@@ -53,8 +53,8 @@ pub(super) fn complete_evidence(
              counted as delivered"
         ));
     }
-    let proved_packets =
-        dropped_packets.saturating_add(read_packets).saturating_add(evidence.seen.unparsed_packets);
+    let unparsed_packets = evidence.seen.event_count(CountedEvent::Unparsed);
+    let proved_packets = dropped_packets.saturating_add(read_packets).saturating_add(unparsed_packets);
     if proved_packets > 0 {
         add_received(&mut evidence, &placed_losses, proved_packets);
         placed_losses.sort_by_key(|placed| std::cmp::Reverse(placed.loss.packets));
@@ -178,15 +178,6 @@ fn add_received(evidence: &mut PacketEvidence, placed_losses: &[PlacedLoss], pro
 }
 
 fn add_passed(evidence: &mut PacketEvidence, point: PathPoint, packets: u64) {
-    let passed = &mut evidence.seen.passed;
-    let existing = passed
-        .iter_mut()
-        .find(|candidate| (candidate.point, candidate.direction) == (point, PacketDirection::Request));
-    match existing {
-        Some(existing) => existing.packets = existing.packets.saturating_add(packets),
-        None if packets > 0 => {
-            passed.push(PassedCount { point, direction: PacketDirection::Request, packets });
-        }
-        None => {}
-    }
+    let passed = evidence.seen.passed.entry((point, PacketDirection::Request)).or_default();
+    *passed = passed.saturating_add(packets);
 }

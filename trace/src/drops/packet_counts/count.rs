@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::PacketDirection;
 use crate::symbols::KernelSymbols;
 use crate::sys::kernel_layout;
 
 /// Counting points in packet order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PathPoint {
     /// Enters the network namespace (`netif_receive_skb`): after the backlog, before generic XDP,
     /// taps, tc and netfilter. A GRO packet counts as its segments. Each copy of a bridge counts.
@@ -34,55 +31,78 @@ pub enum PathPoint {
     Forwarded,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PassedCount {
-    pub point: PathPoint,
-    pub direction: PacketDirection,
-    /// Datagrams on the wire: an aggregate counts as its segments. At sockets: datagrams as the
-    /// socket sees them.
-    pub packets: u64,
+/// Datagrams on the wire: an aggregate counts as its segments. At sockets: datagrams as the socket
+/// sees them.
+pub type PassedCounts = BTreeMap<(PathPoint, PacketDirection), u64>;
+
+/// Other events that the programs count, in the order of `enum note` of bpf/drops.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CountedEvent {
+    /// Not counted anywhere, because a program was running on the same CPU, or a table was full.
+    Missed,
+    /// A received fragment other than the first, without ports, so its subject is unknown. Not in
+    /// any other number.
+    Fragment,
+    /// A received packet with unreadable ports: IPv6 with extension headers other than that of a
+    /// fragment, or headers outside the linear part of the socket buffer. Not in any other number.
+    Unparsed,
+    /// A dropped fragment.
+    LostFragment,
+    /// A dropped packet with unreadable ports.
+    LostUnparsed,
+    /// A copy made by a bridge; included in the numbers.
+    Copy,
+    /// A run of any program.
+    Run,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+impl CountedEvent {
+    const ALL: [Self; 7] = [
+        Self::Missed,
+        Self::Fragment,
+        Self::Unparsed,
+        Self::LostFragment,
+        Self::LostUnparsed,
+        Self::Copy,
+        Self::Run,
+    ];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PacketOrigin {
     /// From this host.
     Local,
     /// From a device.
-    #[default]
     Received,
     /// Still in the device, XDP or a backlog.
     Arriving,
 }
 
-/// Dropped packets (`kfree_skb`) by reason and place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LostCount {
-    pub direction: PacketDirection,
+/// Where and why packets are dropped (`kfree_skb`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LossSite {
+    /// Of the instruction.
+    pub address: u64,
     /// Name in this kernel's `enum skb_drop_reason`, without `SKB_DROP_REASON_`; `None` before
     /// Linux 5.17, as [`super::PacketCounts::notes`] reports.
     pub reason: Option<String>,
-    /// The dropping function; `None` if addresses are hidden, as [`super::PacketCounts::notes`]
-    /// reports.
-    pub function: Option<String>,
-    /// `function+0x1f [module]`, or the address.
-    pub location: String,
     /// Inode of the network namespace; zero if the packet had neither device nor socket.
     pub network: u32,
     /// Index of the receiving or transmitting device; `None` if it had none.
     pub device: Option<u32>,
     /// The server's port; zero without ports.
     pub port: u16,
-    #[serde(default)]
+    pub direction: PacketDirection,
     pub origin: PacketOrigin,
     /// Error of its route (`EINVAL` of a blackhole, `EACCES` of a prohibition); zero without one.
-    #[serde(default)]
     pub route_error: i32,
     /// The netfilter hook, such as `input`.
-    #[serde(default)]
-    pub hook: Option<String>,
-    /// Datagrams: an aggregate counts as its segments.
-    pub packets: u64,
+    pub hook: Option<&'static str>,
+    /// The dropping function; `None` if addresses are hidden, as [`super::PacketCounts::notes`]
+    /// reports.
+    pub function: Option<String>,
+    /// `function+0x1f [module]`, or the address.
+    pub location: String,
 }
 
 /// `struct lost_key` of bpf/drops.bpf.c.
@@ -119,11 +139,8 @@ const POINTS: [Option<PathPoint>; 10] = [
 
 const DIRECTIONS: usize = 2;
 
-/// `enum note` of bpf/drops.h.
-const NOTES: usize = 7;
-
-/// `struct counters` without its last word.
-pub(super) const COUNTERS: usize = POINTS.len() * DIRECTIONS + NOTES + 1;
+/// `struct counters` in words.
+pub(super) const COUNTERS: usize = POINTS.len() * DIRECTIONS + CountedEvent::ALL.len() + 1;
 
 /// `enum hook`.
 const HOOKS: [Option<&str>; 7] = [
@@ -140,25 +157,13 @@ const HOOKS: [Option<&str>; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DropCounters([u64; COUNTERS]);
 
-#[derive(Debug)]
-pub(super) struct CountNotes {
-    pub(super) missed: u64,
-    pub(super) fragments: u64,
-    pub(super) unparsed: u64,
-    pub(super) lost_fragments: u64,
-    pub(super) lost_unparsed: u64,
-    pub(super) copies: u64,
-    pub(super) runs: u64,
-}
-
 impl DropCounters {
     pub(super) fn from_cpus(cpus: &[[u64; COUNTERS]]) -> Self {
         Self(std::array::from_fn(|word| cpus.iter().fold(0, |sum: u64, cpu| sum.wrapping_add(cpu[word]))))
     }
 
-    pub(super) fn notes(&self) -> CountNotes {
-        let [.., missed, fragments, unparsed, lost_fragments, lost_unparsed, copies, runs, _] = self.0;
-        CountNotes { missed, fragments, unparsed, lost_fragments, lost_unparsed, copies, runs }
+    pub(super) fn events(&self) -> BTreeMap<CountedEvent, u64> {
+        CountedEvent::ALL.into_iter().zip(self.0[POINTS.len() * DIRECTIONS..].iter().copied()).collect()
     }
 
     fn count_at(&self, point: usize, direction: usize) -> u64 {
@@ -167,8 +172,8 @@ impl DropCounters {
 
     /// Without zeros. A read takes a whole buffer, which can contain several datagrams with
     /// UDP_GRO: the average number delivered.
-    pub(super) fn passed(&self) -> Vec<PassedCount> {
-        let mut rows = Vec::new();
+    pub(super) fn passed(&self) -> PassedCounts {
+        let mut passed = PassedCounts::new();
         for (index, point) in POINTS.iter().enumerate() {
             let Some(point) = *point else { continue };
             for (direction_index, direction) in
@@ -189,16 +194,12 @@ impl DropCounters {
                         _ => self.count_at(index, direction_index),
                     };
                 if packets > 0 {
-                    rows.push(PassedCount { point, direction, packets });
+                    passed.insert((point, direction), packets);
                 }
             }
         }
-        rows
+        passed
     }
-}
-
-fn direction(number: u8) -> PacketDirection {
-    if number == 0 { PacketDirection::Request } else { PacketDirection::Reply }
 }
 
 // Named losses, without copies that a packet socket had no room for (`packet_rcv` and
@@ -208,30 +209,34 @@ pub(super) fn lost(
     counts: &BTreeMap<LostKey, u64>,
     reasons: Option<&BTreeMap<u32, String>>,
     symbols: &KernelSymbols,
-) -> Vec<LostCount> {
-    let rows = counts.iter().filter_map(|(key, packets)| {
+) -> BTreeMap<LossSite, u64> {
+    let losses = counts.iter().filter_map(|(key, packets)| {
         let symbol = symbols.name(key.location).into_value();
         let location = symbol.as_ref().map_or_else(|| format!("{:#x}", key.location), ToString::to_string);
         let function = symbol.map(|symbol| symbol.name);
-        (!function.as_deref().is_some_and(is_no_loss)).then(|| LostCount {
-            direction: direction(key.direction),
+        let site = LossSite {
+            address: key.location,
             reason: reasons.map(|names| reason_name(names, key.reason)),
-            function,
-            location,
             network: key.network,
             device: (key.device != 0).then_some(key.device),
             port: key.port,
+            direction: match key.direction {
+                0 => PacketDirection::Request,
+                _ => PacketDirection::Reply,
+            },
             origin: match key.origin {
                 0 => PacketOrigin::Local,
                 1 => PacketOrigin::Received,
                 _ => PacketOrigin::Arriving,
             },
             route_error: key.route_error,
-            hook: HOOKS.get(key.hook as usize).copied().flatten().map(str::to_owned),
-            packets: *packets,
-        })
+            hook: HOOKS.get(key.hook as usize).copied().flatten(),
+            function,
+            location,
+        };
+        (!site.function.as_deref().is_some_and(is_no_loss)).then_some((site, *packets))
     });
-    rows.collect()
+    losses.collect()
 }
 
 fn is_no_loss(function: &str) -> bool {
@@ -243,71 +248,26 @@ fn reason_name(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason:#x}"))
 }
 
-/// A number of packets of one kind.
-pub(crate) trait PacketRow: Clone {
-    fn is_same_kind(&self, other: &Self) -> bool;
-
-    fn packets(&self) -> u64;
-
-    fn set_packets(&mut self, packets: u64);
-}
-
-impl PacketRow for PassedCount {
-    fn is_same_kind(&self, other: &Self) -> bool {
-        (self.point, self.direction) == (other.point, other.direction)
-    }
-
-    fn packets(&self) -> u64 {
-        self.packets
-    }
-
-    fn set_packets(&mut self, packets: u64) {
-        self.packets = packets;
-    }
-}
-
-impl PacketRow for LostCount {
-    fn is_same_kind(&self, other: &Self) -> bool {
-        (self.direction, self.network, self.device, self.port)
-            == (other.direction, other.network, other.device, other.port)
-            && (self.origin, self.route_error, &self.hook) == (other.origin, other.route_error, &other.hook)
-            && self.reason == other.reason
-            && self.location == other.location
-    }
-
-    fn packets(&self) -> u64 {
-        self.packets
-    }
-
-    fn set_packets(&mut self, packets: u64) {
-        self.packets = packets;
-    }
-}
-
 /// The growth since an earlier reading, without zeros.
-pub(super) fn growth<R: PacketRow>(later: &[R], earlier: &[R]) -> Vec<R> {
-    let rows = later.iter().filter_map(|row| {
-        let previous = earlier.iter().find(|before| before.is_same_kind(row)).map_or(0, R::packets);
-        let packets = row.packets().saturating_sub(previous);
-        (packets > 0).then(|| {
-            let mut grown = row.clone();
-            grown.set_packets(packets);
-            grown
-        })
-    });
-    rows.collect()
+pub(super) fn growth<K: Clone + Ord>(
+    later: &BTreeMap<K, u64>,
+    earlier: &BTreeMap<K, u64>,
+) -> BTreeMap<K, u64> {
+    let growth = |(key, count): (&K, &u64)| {
+        let grown = count.saturating_sub(earlier.get(key).copied().unwrap_or(0));
+        (grown > 0).then(|| (key.clone(), grown))
+    };
+    later.iter().filter_map(growth).collect()
 }
 
 /// The sum of two disjoint times.
-pub(crate) fn sum<R: PacketRow>(earlier: &[R], later: &[R]) -> Vec<R> {
-    let mut rows = earlier.to_vec();
-    for row in later {
-        match rows.iter_mut().find(|existing| existing.is_same_kind(row)) {
-            Some(existing) => existing.set_packets(existing.packets().saturating_add(row.packets())),
-            None => rows.push(row.clone()),
-        }
+pub(super) fn sum<K: Clone + Ord>(earlier: &BTreeMap<K, u64>, later: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
+    let mut sum = earlier.clone();
+    for (key, count) in later {
+        let total = sum.entry(key.clone()).or_default();
+        *total = total.saturating_add(*count);
     }
-    rows
+    sum
 }
 
 #[cfg(test)]
@@ -323,7 +283,7 @@ mod tests {
             cpu
         });
         let passed = DropCounters::from_cpus(&cpus).passed();
-        passed.iter().map(|row| (row.point, row.packets)).collect()
+        passed.into_iter().map(|((point, _), packets)| (point, packets)).collect()
     }
 
     #[test]

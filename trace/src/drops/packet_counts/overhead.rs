@@ -8,13 +8,14 @@
 use std::time::{Duration, Instant};
 
 use linerate_host::Known;
+use linerate_host::bpf::{ProgramRuns, RunCounters};
 use linerate_host::stats::median;
 use serde::{Deserialize, Serialize};
 
+use super::CountedEvent;
 use super::program::{AttachedDrops, WHAT};
 use crate::TraceError;
-use crate::call::{CallOverhead, USUAL_RUN_NS};
-use crate::programs::{ProgramRuns, RunCounters, RunCounting};
+use crate::call::{CallOverhead, RunCounting, USUAL_RUN_NS};
 
 const TIMED: Duration = Duration::from_millis(10);
 
@@ -73,8 +74,8 @@ impl ProgramTiming {
     /// No other programs may be attached yet.
     pub(super) fn start(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
         Ok(Self {
-            way: attached.call_overhead()?,
-            counters: attached.run_counters()?,
+            way: CallOverhead::measure(&mut attached.programs)?,
+            counters: attached.programs.run_counters(&attached.at)?,
             sum: TimedRuns::default(),
             seen_run_ns: Vec::new(),
             failure: None,
@@ -114,8 +115,8 @@ impl ProgramTiming {
 
 // From the programs' own count of their runs in 10 ms.
 fn estimated_share(attached: &AttachedDrops) -> Result<f64, TraceError> {
-    let (before, begin) = (attached.counters()?.notes().runs, Instant::now());
+    let (before, begin) = (attached.counters()?.events()[&CountedEvent::Run], Instant::now());
     std::thread::sleep(TIMED);
-    let (after, elapsed) = (attached.counters()?.notes().runs, begin.elapsed());
+    let (after, elapsed) = (attached.counters()?.events()[&CountedEvent::Run], begin.elapsed());
     Ok(after.saturating_sub(before) as f64 * USUAL_RUN_NS / 1e9 / elapsed.as_secs_f64())
 }

@@ -5,15 +5,13 @@ use std::net::IpAddr;
 
 use aya::Pod;
 use aya::maps::{HashMap, MapData, PerCpuHashMap};
-use linerate_host::bpf;
+use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment};
 
 use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
-use crate::call::CallOverhead;
-use crate::programs::{
-    EMPTY_PROGRAM, ProgramAttachment, RunCounters, SINCE_6_3, TracePrograms, kernel_error,
-};
+use crate::call::EMPTY_PROGRAM;
+use crate::error::SINCE_6_3;
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -32,8 +30,8 @@ const PROGRAMS: [ProgramAttachment; 6] = [
 
 #[derive(Debug)]
 pub(super) struct AttachedDrops {
-    programs: TracePrograms,
-    at: [ProgramAttachment; 6],
+    pub(super) programs: BpfPrograms,
+    pub(super) at: [ProgramAttachment; 6],
 }
 
 impl AttachedDrops {
@@ -45,7 +43,12 @@ impl AttachedDrops {
         has_reasons: bool,
         addresses: &[IpAddr],
     ) -> Result<Self, TraceError> {
-        let network = inode(subject.network)?;
+        let network = match subject.network {
+            NamespaceScope::All => 0,
+            NamespaceScope::Here => {
+                bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })?
+            }
+        };
         let some_ports = u32::from(!subject.ports.is_empty());
         let ports = bpf::port_set(if subject.ports.is_empty() { left_out } else { &subject.ports });
         let (version, peer) = address(subject.peer);
@@ -54,9 +57,10 @@ impl AttachedDrops {
         if !has_reasons {
             programs[PROGRAMS.len() - 1].program = "loses_without_reason";
         }
-        let mut loaded = TracePrograms::load(
+        let mut loaded = BpfPrograms::load(
             WHAT,
             OBJECT,
+            || {},
             |loader| {
                 loader
                     .override_global("network", &network, true)
@@ -72,68 +76,41 @@ impl AttachedDrops {
         Ok(Self { programs: loaded, at: programs })
     }
 
-    pub(super) fn attach(&mut self) -> Result<(), TraceError> {
+    pub(super) fn attach(&mut self) -> Result<(), BpfError> {
         self.programs.attach(&self.at)
     }
 
     /// They stay loaded and keep their counters.
-    pub(super) fn detach(&mut self) -> Result<(), TraceError> {
+    pub(super) fn detach(&mut self) -> Result<(), BpfError> {
         self.programs.detach(&self.at)
     }
 
-    /// No other programs may be attached yet.
-    pub(super) fn call_overhead(&mut self) -> Result<CallOverhead, TraceError> {
-        self.programs.call_overhead()
-    }
-
-    pub(super) fn run_counters(&self) -> Result<RunCounters, TraceError> {
-        self.programs.run_counters(&self.at)
-    }
-
-    // Tracepoints that this kernel lacks.
-    pub(super) fn lacking(&self) -> &[ProgramAttachment] {
-        &self.programs.lacking
-    }
-
-    pub(super) fn counters(&self) -> Result<DropCounters, TraceError> {
+    pub(super) fn counters(&self) -> Result<DropCounters, BpfError> {
         Ok(DropCounters::from_cpus(&self.programs.per_cpu_values::<[u64; COUNTERS]>("counters")?))
     }
 
-    pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, TraceError> {
+    pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, BpfError> {
         sums(&self.programs, "lost")
-    }
-
-    pub(super) fn skipped_runs(&self) -> Result<u64, TraceError> {
-        self.programs.skipped_runs()
     }
 }
 
 /// Writes the network namespace's addresses, as IPv6.
-fn write_addresses(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result<(), TraceError> {
+fn write_addresses(programs: &mut BpfPrograms, addresses: &[IpAddr]) -> Result<(), BpfError> {
     let mut table: HashMap<&mut MapData, [u8; 16], u8> = programs.map_mut("addresses")?;
     for address in addresses {
         let key = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         };
-        table.insert(key, 1, 0).map_err(|error| kernel_error(WHAT, error))?;
+        table.insert(key, 1, 0).map_err(|error| BpfError::new(WHAT, error))?;
     }
     Ok(())
 }
 
-fn sums<K: Pod + Ord>(programs: &TracePrograms, name: &str) -> Result<BTreeMap<K, u64>, TraceError> {
+fn sums<K: Pod + Ord>(programs: &BpfPrograms, name: &str) -> Result<BTreeMap<K, u64>, BpfError> {
     let table: PerCpuHashMap<&MapData, K, u64> = programs.map(name)?;
     let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
-    entries.collect::<Result<_, _>>().map_err(|error| programs.error(error))
-}
-
-fn inode(network: NamespaceScope) -> Result<u32, TraceError> {
-    match network {
-        NamespaceScope::All => Ok(0),
-        NamespaceScope::Here => {
-            bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })
-        }
-    }
+    entries.collect::<Result<_, _>>().map_err(|error| BpfError::new(WHAT, error))
 }
 
 /// Version, 0 for none, and the address as words in network order. An IPv4-mapped IPv6 address is

@@ -76,7 +76,7 @@ impl SampledWatch {
             return Ok(if checked.is_some() { CHECK } else { WINDOW });
         }
         self.close(host, WINDOW)?;
-        self.watch.pause()?;
+        self.watch.look.pause()?;
         self.state = SamplingState::Paused;
         self.has_paused = true;
         let counted_time = since.elapsed().min(2 * WINDOW);
@@ -147,7 +147,7 @@ mod tests {
         let Some(mut watch) = skip_unless_permitted("laps_continue_after_a_pause", watch) else { return };
         // As after a busy moment: a window has ended, and counting goes on without pauses.
         watch.close(&host, WINDOW).unwrap();
-        watch.watch.pause().unwrap();
+        watch.watch.look.pause().unwrap();
         (watch.state, watch.has_paused) = (SamplingState::Paused, true);
         assert!(watch.lap(&host).unwrap().is_some(), "the ended window");
         assert!(watch.lap(&host).unwrap().is_none(), "nothing is counted in a pause");

@@ -18,15 +18,6 @@ const USER: u64 = -512_i64 as u64;
 /// Outermost functions of a kernel thread, which the idle task does not have.
 const KERNEL_THREAD: [&str; 3] = ["kthread", "ret_from_fork", "ret_from_fork_asm"];
 
-#[derive(Clone, Copy)]
-pub(super) struct KernelSample<'r> {
-    pub(super) cpu: u32,
-    pub(super) pid: u32,
-    pub(super) thread: u32,
-    /// Addresses, innermost first, with markers between.
-    pub(super) chain: &'r [u64],
-}
-
 #[derive(Debug, Default)]
 pub(super) struct SampleTally {
     // Since the last symbol lookup.
@@ -35,10 +26,10 @@ pub(super) struct SampleTally {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct SamplePlace {
-    cpu: u32,
-    pid: u32,
-    thread: u32,
+pub(super) struct SamplePlace {
+    pub(super) cpu: u32,
+    pub(super) pid: u32,
+    pub(super) thread: u32,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,13 +43,13 @@ struct NamedPlace {
 }
 
 impl SampleTally {
-    pub(super) fn add(&mut self, sample: KernelSample<'_>) {
-        let place = SamplePlace { cpu: sample.cpu, pid: sample.pid, thread: sample.thread };
+    /// `chain`: addresses, innermost first, with markers between.
+    pub(super) fn add(&mut self, place: SamplePlace, chain: &[u64]) {
         let stacks = self.raw.entry(place).or_default();
-        match stacks.get_mut(sample.chain) {
+        match stacks.get_mut(chain) {
             Some(samples) => *samples += 1,
             None => {
-                stacks.insert(sample.chain.into(), 1);
+                stacks.insert(chain.into(), 1);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The ledger balances exactly if all losses were counted, wherever they occur.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -48,13 +50,13 @@ fn travel(
     direction: PacketDirection,
     mut remaining: u64,
     losses: &[Vec<u64>],
-) -> (Vec<u64>, Vec<LostCount>) {
+) -> (Vec<u64>, BTreeMap<LossSite, u64>) {
     let mut counts = Vec::new();
-    let mut drops = Vec::new();
+    let mut drops = BTreeMap::new();
     for (leg, losses) in way.iter().zip(losses) {
         for ((reason, function), packets) in leg.iter().zip(losses) {
             remaining -= packets;
-            drops.push(lost_count(direction, reason, function, *packets));
+            drops.insert(site(direction, reason, function), *packets);
         }
         counts.push(remaining);
     }
@@ -141,7 +143,8 @@ proptest! {
     #[test]
     fn removed_losses_are_unaccounted(run in run(), index in any::<prop::sample::Index>()) {
         let mut evidence = run.evidence;
-        let removed_loss = evidence.seen.lost.remove(index.index(evidence.seen.lost.len()));
+        let site = evidence.seen.lost.keys().nth(index.index(evidence.seen.lost.len())).cloned();
+        let (site, packets) = site.and_then(|site| evidence.seen.lost.remove_entry(&site)).expect("a loss");
         // Without tracepoint losses, the counter of the same packets replaces them.
         evidence.grown.retain(|grown| grown.kind == CounterUse::DeviceLost);
         let ledger = PacketAccounting::make(&evidence);
@@ -149,8 +152,8 @@ proptest! {
         // The counter of a driver or of a failed call may replace the removed loss.
         prop_assert!(ledger.lost() + ledger.requests.unaccounted() + ledger.replies.unaccounted() == run.lost);
         // After the qdisc only the generator counts, so these are lost on the wire.
-        let after_qdisc = ["QDISC_DROP", "FQ_FLOW_LIMIT"].map(Some).contains(&removed_loss.reason.as_deref());
-        let missing = if after_qdisc { 0 } else { removed_loss.packets };
+        let after_qdisc = ["QDISC_DROP", "FQ_FLOW_LIMIT"].map(Some).contains(&site.reason.as_deref());
+        let missing = if after_qdisc { 0 } else { packets };
         prop_assert_eq!(ledger.requests.unaccounted() + ledger.replies.unaccounted(), missing);
     }
 
@@ -169,13 +172,11 @@ proptest! {
         let [a, b, c, d, e] = counts;
         let mut evidence = evidence([a, b, c], [d, e]);
         evidence.generator = Some(GeneratorSaid { sent, answered, late: answered / 3, ..GeneratorSaid::default() });
-        evidence.seen.lost = drops
-            .iter()
-            .map(|(reply, reason, packets)| {
-                let direction = if *reply { Reply } else { Request };
-                lost_count(direction, REASONS[*reason].0, REASONS[*reason].1, *packets)
-            })
-            .collect();
+        for (is_reply, reason, packets) in &drops {
+            let (reason, function) = REASONS[*reason];
+            let site = site(if *is_reply { Reply } else { Request }, reason, function);
+            *evidence.seen.lost.entry(site).or_default() += packets;
+        }
         evidence.waited.disciplines_packets = waits.0;
         evidence.waiting.backlogs_packets = waits.1;
         evidence.waited.sockets_bytes = Some(waits.2);

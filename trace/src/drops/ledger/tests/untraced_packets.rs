@@ -7,10 +7,8 @@ use super::*;
 fn hiding(hidden: u64, points: u64) -> PacketEvidence {
     let mut evidence = evidence([100 - points, 60, 60], [60; 2]);
     evidence.generator = Some(generator_report(100, 60));
-    evidence.seen.lost = vec![LostCount {
-        port: 53,
-        ..lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 40 - hidden)
-    }];
+    let site = LossSite { port: 53, ..site(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb") };
+    evidence.seen.lost = [(site, 40 - hidden)].into();
     let place = "udp 0.0.0.0:53 (named) ino 812";
     evidence.within = vec![grown_counter(place, "drops", CounterUse::Other, 40)];
     evidence.grown = vec![
