@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, ensure};
 use clap::Subcommand;
 use linerate_load::LoadWorkload;
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::generator::{GeneratorBackend, GeneratorOptions};
 
 use crate::machine;
 use crate::programs::{self, BuildProfile};
@@ -85,13 +85,14 @@ pub(crate) fn echo_load(
     cpu: u32,
     flows: usize,
     payload_bytes: usize,
-) -> GeneratorBuilder {
-    GeneratorBuilder::default()
-        .targets(vec![target])
-        .cpus(Some(vec![cpu]))
-        .flows(flows)
-        .workload(LoadWorkload::Echo { payload_bytes })
-        .backend(GeneratorBackend::Xdp)
+) -> GeneratorOptions {
+    GeneratorOptions {
+        cpus: Some(vec![cpu]),
+        flows,
+        workload: LoadWorkload::Echo { payload_bytes },
+        backend: GeneratorBackend::Xdp,
+        ..GeneratorOptions::new(vec![target])
+    }
 }
 
 /// The order 0 1 2 in even rounds, 2 1 0 in odd ones.

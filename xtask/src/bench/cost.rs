@@ -103,8 +103,8 @@ impl CostBench {
     }
 
     fn generator(&self, lab: &Lab, target: SocketAddr) -> anyhow::Result<Box<dyn Generator>> {
-        let builder = super::echo_load(target, self.cpu, FLOWS, PAYLOAD);
-        Ok(lab.senders()[0].run(|| builder.start())??)
+        let options = super::echo_load(target, self.cpu, FLOWS, PAYLOAD);
+        Ok(lab.senders()[0].run(|| options.start())??)
     }
 
     /// Measures in turns, with and without the command, and judges.

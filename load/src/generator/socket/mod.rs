@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::builder::GeneratorBuilder;
+use super::options::GeneratorOptions;
 use super::schedule::SendSchedule;
 use super::thread::GeneratorThread;
 use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
@@ -60,23 +60,23 @@ pub(super) struct SocketGenerator {
 impl SocketGenerator {
     /// `no_xdp_reason`: why the preferred backend is not used.
     pub(super) fn start(
-        builder: &GeneratorBuilder,
+        options: &GeneratorOptions,
         no_xdp_reason: Option<String>,
     ) -> Result<Self, GeneratorError> {
-        builder.check_files()?;
+        options.check_files()?;
         let run = fastrand::u64(..);
-        let sources = SourceAddresses::from_builder(builder);
+        let sources = SourceAddresses::from_options(options);
         let mut receive_buffer_bytes = u64::MAX;
         let mut flows_by_thread: Vec<Vec<SocketFlow>> = Vec::new();
-        flows_by_thread.resize_with(builder.threads, Vec::new);
-        for id in 0..builder.flows {
-            let socket = open(builder, &sources, id)?;
+        flows_by_thread.resize_with(options.threads, Vec::new);
+        for id in 0..options.flows {
+            let socket = open(options, &sources, id)?;
             let buffer_bytes = socket.recv_buffer_size().map_err(|source| {
                 GeneratorError::system("cannot read SO_RCVBUF of a generator socket", source)
             })?;
             receive_buffer_bytes = receive_buffer_bytes.min(buffer_bytes as u64);
-            flows_by_thread[id % builder.threads]
-                .push(SocketFlow { socket, track: flow_track(builder, run, id as u32) });
+            flows_by_thread[id % options.threads]
+                .push(SocketFlow { socket, track: flow_track(options, run, id as u32) });
         }
         let mut fallbacks = Vec::from_iter(no_xdp_reason);
         if receive_buffer_bytes < RECEIVE_BUFFER_BYTES as u64 {
@@ -85,25 +85,25 @@ impl SocketGenerator {
             ));
         }
         let mut generator = SocketGenerator {
-            threads: Vec::with_capacity(builder.threads),
-            description: builder.describe(receive_buffer_bytes, fallbacks),
-            timeout: builder.timeout,
-            code: match &builder.workload {
+            threads: Vec::with_capacity(options.threads),
+            description: options.describe(receive_buffer_bytes, fallbacks),
+            timeout: options.timeout,
+            code: match &options.workload {
                 LoadWorkload::Echo { .. } => None,
                 LoadWorkload::Exchange(exchange) => exchange.code,
             },
-            tags: builder.workload.narrow_tags(builder.flows),
+            tags: options.workload.narrow_tags(options.flows),
             epoch: 0,
-            cancel: builder.cancel.clone(),
+            cancel: options.cancel.clone(),
         };
         for (index, flows) in flows_by_thread.into_iter().enumerate() {
-            let cpu = builder.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
-            let (requests, blank) = requests(builder, run, index)?;
-            let (burst, cancel) = (builder.burst, builder.cancel.clone());
+            let cpu = options.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
+            let (requests, blank) = requests(options, run, index)?;
+            let (burst, cancel) = (options.burst, options.cancel.clone());
             // Not bounded, so that a thread never waits for the reader of its messages.
             let (message_sender, messages) = channel();
             let (emptied, empty_receiver) = channel();
-            let thread = GeneratorThread::start(index, cpu, builder.nice, move || {
+            let thread = GeneratorThread::start(index, cpu, options.nice, move || {
                 let intervals = ThreadIntervals::new(message_sender.clone(), empty_receiver);
                 let mut worker = SocketWorker::new(flows, requests, &blank, burst, cancel, intervals)?;
                 Ok(move |plan| {
@@ -207,30 +207,30 @@ impl SocketThread {
     }
 }
 
-fn flow_track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
-    match &builder.workload {
+fn flow_track(options: &GeneratorOptions, run: u64, id: u32) -> FlowTrack {
+    match &options.workload {
         LoadWorkload::Echo { .. } => FlowTrack::for_echo(id),
         LoadWorkload::Exchange(exchange) => {
-            FlowTrack::for_exchange(exchange, run, id, builder.flows.div_ceil(builder.threads))
+            FlowTrack::for_exchange(exchange, run, id, options.flows.div_ceil(options.threads))
         }
     }
 }
 
 // The requests of a thread, and an initial payload with the length of the longest request.
 fn requests(
-    builder: &GeneratorBuilder,
+    options: &GeneratorOptions,
     run: u64,
     thread: usize,
 ) -> Result<(RequestSource, Vec<u8>), GeneratorError> {
-    match &builder.workload {
+    match &options.workload {
         LoadWorkload::Echo { payload_bytes } => {
             let codec = RequestCodec::for_payload(*payload_bytes)?;
             let blank = codec.blank();
             Ok((RequestSource::Echo(EchoRequests::new(codec, run)), blank))
         }
         LoadWorkload::Exchange(exchange) => {
-            let script = ScriptedRequests::new(Arc::clone(exchange), thread, builder.threads);
-            Ok((RequestSource::Exchange(script), vec![0; builder.workload.longest_bytes().max(1)]))
+            let script = ScriptedRequests::new(Arc::clone(exchange), thread, options.threads);
+            Ok((RequestSource::Exchange(script), vec![0; options.workload.longest_bytes().max(1)]))
         }
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use rustix::thread::sched_getaffinity;
 
-use super::builder::{GeneratorBuilder, LiveFrames};
+use super::options::{GeneratorOptions, LiveFrames};
 use super::schedule::SendSchedule;
 use super::thread::GeneratorThread;
 use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
@@ -83,12 +83,12 @@ pub(super) struct XdpGenerator {
 }
 
 impl XdpGenerator {
-    pub(super) fn start(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
-        let routes = FlowRoutes::find(builder)?;
-        let cpus = thread_cpus(builder)?;
+    pub(super) fn start(options: &GeneratorOptions) -> Result<Self, GeneratorError> {
+        let routes = FlowRoutes::find(options)?;
+        let cpus = thread_cpus(options)?;
         let run = fastrand::u64(..);
-        let mut program = LoadProgram::start(&routes, builder, run, &cpus)?;
-        let (judge, requests, code) = match &builder.workload {
+        let mut program = LoadProgram::start(&routes, options, run, &cpus)?;
+        let (judge, requests, code) = match &options.workload {
             LoadWorkload::Echo { .. } => (None, 1, None),
             LoadWorkload::Exchange(exchange) => {
                 let judge = match &exchange.verify {
@@ -107,9 +107,9 @@ impl XdpGenerator {
         let (report_sender, reports) = channel();
         let mut threads = Vec::with_capacity(cpus.len());
         for ((index, &cpu), outlets) in cpus.iter().enumerate().zip(outlets) {
-            let (program, cancel) = (Arc::clone(&program), Arc::clone(&builder.cancel));
+            let (program, cancel) = (Arc::clone(&program), Arc::clone(&options.cancel));
             let (reports, row_index) = (report_sender.clone(), cpu as usize);
-            threads.push(GeneratorThread::start(index, Some(cpu), builder.nice, move || {
+            threads.push(GeneratorThread::start(index, Some(cpu), options.nice, move || {
                 program.enter_thread()?;
                 Ok(move |plan| {
                     let Some(row) = program.rows.get(row_index) else { return false };
@@ -121,7 +121,7 @@ impl XdpGenerator {
             backend: "xdp".to_owned(),
             cpus: cpus.clone(),
             sources: source_addresses(&routes),
-            ..builder.describe(0, fallback_notes(&routes))
+            ..options.describe(0, fallback_notes(&routes))
         };
         Ok(XdpGenerator {
             threads,
@@ -131,14 +131,14 @@ impl XdpGenerator {
             cpus,
             hands_over: routes.hands_over,
             requests,
-            live_frames: if routes.no_frames.is_none() { builder.live_frames } else { LiveFrames::Never },
+            live_frames: if routes.no_frames.is_none() { options.live_frames } else { LiveFrames::Never },
             frames_untried: routes.frames_untried,
             code,
-            tags: builder.workload.narrow_tags(builder.flows),
-            timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
+            tags: options.workload.narrow_tags(options.flows),
+            timeout_ns: clock::whole_ns(options.timeout).max(1_000_000),
             epoch: 0,
             description,
-            cancel: Arc::clone(&builder.cancel),
+            cancel: Arc::clone(&options.cancel),
         })
     }
 
@@ -254,8 +254,8 @@ impl Generator for XdpGenerator {
 }
 
 /// One CPU per thread: the requested CPUs, or the first CPUs that the caller may use.
-fn thread_cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
-    let mut cpus = match &builder.cpus {
+fn thread_cpus(options: &GeneratorOptions) -> Result<Vec<u32>, GeneratorError> {
+    let mut cpus = match &options.cpus {
         Some(cpus) => cpus.clone(),
         None => {
             let allowed = sched_getaffinity(None)
@@ -268,14 +268,14 @@ fn thread_cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
     };
     let mut unique_cpus = HashSet::new();
     cpus.retain(|cpu| unique_cpus.insert(*cpu));
-    if cpus.len() < builder.threads {
+    if cpus.len() < options.threads {
         return Err(GeneratorError::xdp(format!(
             "{} threads on {} CPUs: each needs one of its own, ask for fewer threads",
-            builder.threads,
+            options.threads,
             cpus.len()
         )));
     }
-    cpus.truncate(builder.threads);
+    cpus.truncate(options.threads);
     Ok(cpus)
 }
 
