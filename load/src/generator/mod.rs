@@ -9,6 +9,7 @@ mod bursts;
 mod clock;
 mod drain;
 mod options;
+mod plan;
 mod schedule;
 mod socket;
 mod thread;

@@ -22,9 +22,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use super::options::GeneratorOptions;
-use super::schedule::SendSchedule;
+use super::plan::{SlotFacts, SlotPlan, SlotSpan};
 use super::thread::GeneratorThread;
-use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
+use super::{Generator, GeneratorDescription, LoadSlot};
 use crate::error::GeneratorError;
 use crate::header::RequestCodec;
 use crate::latency::Latency;
@@ -32,11 +32,11 @@ use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::workload::{LoadWorkload, ReplyCode};
 use flow_track::FlowTrack;
 use inbox::SocketFlow;
-use intervals::{IntervalMessage, IntervalSource, SlotSplit, ThreadIntervals};
+use intervals::{IntervalMessage, IntervalSource, ThreadIntervals};
 use open::{RECEIVE_BUFFER_BYTES, SourceAddresses, open};
-use outcome::{SocketSlot, outcome};
+use outcome::outcome;
 use requests::{EchoRequests, RequestSource, ScriptedRequests};
-use worker::{SendTiming, SocketPlan, SocketWorker};
+use worker::SocketWorker;
 
 // Lead time of a slot, in which all threads wake up and clear their state.
 const LEAD_NS: u64 = 2_000_000;
@@ -118,32 +118,15 @@ impl SocketGenerator {
     // Runs a plan per thread and returns their reports; `None` if a thread is gone.
     fn run_all(
         &self,
-        plan: impl Fn(usize) -> SocketPlan,
-        split: Option<SlotSplit>,
+        plans: &[SlotPlan],
+        span: &SlotSpan,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<(Vec<intervals::SocketWorkerReport>, Vec<SlotInterval>)> {
-        for (index, thread) in self.threads.iter().enumerate() {
-            thread.thread.send_plan(plan(index))?;
+        for (thread, plan) in self.threads.iter().zip(plans) {
+            thread.thread.send_plan(*plan)?;
         }
         let sources: Vec<_> = self.threads.iter().map(SocketThread::source).collect();
-        intervals::merge_intervals(&sources, split, observer)
-    }
-
-    fn timing(&self, slot: &LoadSlot, start_ns: u64, thread: usize) -> SendTiming {
-        match slot.mode {
-            PacingMode::Rate { per_second } => {
-                let threads = self.threads.len() as u64;
-                let span = (start_ns, clock::whole_ns(slot.duration));
-                let tick_ns = pace::tick_ns(per_second / threads as f64);
-                let share = (thread as u64, threads);
-                SendTiming::Paced(SendSchedule::from_rate(span, per_second, share, tick_ns))
-            }
-            PacingMode::Window { outstanding } => SendTiming::Window {
-                outstanding: u64::from(outstanding),
-                timeout_ns: clock::whole_ns(self.timeout).max(1_000_000),
-            },
-            PacingMode::Flood => SendTiming::Flood,
-        }
+        intervals::merge_intervals(&sources, span, observer)
     }
 }
 
@@ -159,44 +142,30 @@ impl Generator for SocketGenerator {
     ) -> Result<SlotOutcome, GeneratorError> {
         slot.check_runnable(self.threads.len(), &self.cancel)?;
         self.epoch = self.epoch.wrapping_add(1);
-        let flows_per_thread = self.description.flows.div_ceil(self.threads.len()) as u64;
-        let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows_per_thread;
-        let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
-        let duration_ns = clock::whole_ns(slot.duration);
-        let split = slot.interval_length().map(|interval| SlotSplit {
-            start_ns,
-            duration_ns,
-            interval_ns: clock::whole_ns(interval).max(1),
-        });
-        let plan = |thread| SocketPlan {
-            epoch: self.epoch,
-            start_ns,
-            duration_ns,
-            drain: slot.drain,
-            timing: self.timing(slot, start_ns, thread),
-            cut: split,
-            counts_send_drops: thread == 0,
-        };
-        let Some((reports, intervals)) = self.run_all(plan, split, observer) else {
+        let (flows, threads) = (self.description.flows, self.threads.len());
+        let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows.div_ceil(threads) as u64;
+        let span = SlotSpan::new(slot, self.epoch, lead_ns)?;
+        let plans = SlotPlan::for_threads(slot, span, (flows, threads), self.timeout, pace::tick_ns);
+        let Some((reports, intervals)) = self.run_all(&plans, &span, observer) else {
             // Messages of the other threads must not count as messages of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
-        let slot_facts = SocketSlot {
-            timing: self.timing(slot, start_ns, 0),
-            start_ns,
-            start_realtime_ns,
+        let slot_facts = SlotFacts {
+            slot,
+            span,
+            plans: &plans,
             cancelled: self.cancel.load(Ordering::Relaxed),
             code: self.code,
             tags: self.tags,
         };
-        Ok(outcome(slot, &slot_facts, &reports, intervals))
+        Ok(outcome(&slot_facts, &reports, intervals))
     }
 }
 
 #[derive(Debug)]
 struct SocketThread {
-    thread: GeneratorThread<SocketPlan>,
+    thread: GeneratorThread,
     messages: Receiver<IntervalMessage>,
     emptied: Sender<Latency>,
 }
