@@ -58,9 +58,6 @@ pub(crate) struct CostBench {
 
 impl CostBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        if cfg!(debug_assertions) {
-            return super::run_optimized();
-        }
         ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
         ensure!(
             self.pairs >= 2 && self.pairs.is_multiple_of(2),
