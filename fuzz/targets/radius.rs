@@ -16,7 +16,7 @@ use hmac::{Hmac, Mac as _};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use linerate_services::radius::{
-    KEPT, MOST_BYTES, RadiusServer, RadiusService, RequestOutcome, UserDatabase,
+    KEPT, MOST_BYTES, RadiusServer, RequestOutcome, UserDatabase,
 };
 use md5::{Digest as _, Md5};
 
@@ -225,7 +225,7 @@ fn packet(input: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
 }
 
 struct Subject {
-    worker: RadiusService,
+    worker: RadiusServer,
     /// Advances with each request, so that no request counts as a repetition of an earlier one.
     now: Instant,
 }
@@ -233,7 +233,7 @@ struct Subject {
 impl Subject {
     fn new() -> Self {
         let users = Arc::new(UserDatabase::parse(FILE, Path::new("users")).expect("a file of users"));
-        Self { worker: RadiusServer::new(users).worker(), now: Instant::now() }
+        Self { worker: RadiusServer::new(users), now: Instant::now() }
     }
 
     fn check_request(&mut self, datagram: &[u8], source: &Source, space: usize) {

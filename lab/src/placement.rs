@@ -13,7 +13,7 @@ use linerate_engine::RunningServer;
 use linerate_host::setting::QueueDirection;
 use linerate_host::stage::machine::MachineState;
 use linerate_host::{CpuSet, Host, Known, Setting, SettingValue, stats};
-use linerate_load::generator::GeneratorBuilder;
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::{Generator, GeneratorDescription, LoadSlot, LoadWorkload, PacingMode};
 use linerate_services::sink::SinkService;
 use serde::{Deserialize, Serialize};
@@ -284,15 +284,14 @@ impl PlacementLab {
         }
         let address = SocketAddr::from((link.receiver.ipv4[0], PORT));
         let payload_bytes = config.payload_bytes as usize;
-        let generator = sender.run(|| {
-            GeneratorBuilder::default()
-                .targets(vec![address])
-                .cpus(Some(vec![cpus.sender]))
-                .flows(1)
-                .workload(LoadWorkload::Echo { payload_bytes })
-                .cancel(Arc::clone(cancel))
-                .start()
-        })??;
+        let options = GeneratorOptions {
+            cpus: Some(vec![cpus.sender]),
+            flows: 1,
+            workload: LoadWorkload::Echo { payload_bytes },
+            cancel: Arc::clone(cancel),
+            ..GeneratorOptions::new(vec![address])
+        };
+        let generator = sender.run(|| options.start())??;
         let counters = format!("/proc/self/task/{}/net/snmp", receiver.thread_id());
         let generator = Box::new(ReadCountGenerator::new(generator, counters));
         Ok(Self { server: None, generator, lab, address, payload_bytes })

@@ -18,12 +18,13 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use linerate_load::generator::GeneratorBuilder;
+//! use linerate_load::generator::GeneratorOptions;
 //! use linerate_load::{Generator, LoadSlot, capacity};
 //!
 //! # fn main() -> Result<(), linerate_load::GeneratorError> {
 //! let targets = vec!["127.0.0.1:7".parse().expect("an address")];
-//! let mut generator = GeneratorBuilder::default().targets(targets).flows(64).threads(2).start()?;
+//! let options = GeneratorOptions { flows: 64, threads: 2, ..GeneratorOptions::new(targets) };
+//! let mut generator = options.start()?;
 //!
 //! let outcome = generator.run(&LoadSlot::rate(50_000.0, Duration::from_secs(1)))?;
 //! assert_eq!(outcome.sent, outcome.answered + outcome.lost);

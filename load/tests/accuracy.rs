@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use linerate_lab::Lab;
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::generator::{GeneratorBackend, GeneratorOptions};
 use linerate_load::{Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, stats};
 use linerate_testkit::reflector::{FrozenSpan, Reflector, ReflectorAccount, RunningReflector, XdpService};
 use linerate_testkit::skip;
@@ -48,17 +48,14 @@ impl Scene {
         self.lab.receiver().run(|| builder.address(address).start()).unwrap().unwrap()
     }
 
-    fn builder(&self, target: SocketAddr, flows: usize) -> GeneratorBuilder {
-        GeneratorBuilder::default()
-            .targets(vec![target])
-            .flows(flows)
-            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
-            .backend(self.backend)
+    fn options(&self, target: SocketAddr, flows: usize) -> GeneratorOptions {
+        let workload = LoadWorkload::Echo { payload_bytes: PAYLOAD };
+        GeneratorOptions { flows, workload, backend: self.backend, ..GeneratorOptions::new(vec![target]) }
     }
 
     /// `None`, after a SKIP message, if the process lacks the privilege for XDP.
-    fn start(&self, test: &str, builder: GeneratorBuilder) -> Option<Box<dyn Generator>> {
-        match self.lab.senders()[0].run(|| builder.start()).unwrap() {
+    fn start(&self, test: &str, options: GeneratorOptions) -> Option<Box<dyn Generator>> {
+        match self.lab.senders()[0].run(|| options.start()).unwrap() {
             Ok(generator) => Some(generator),
             Err(GeneratorError::Xdp { why }) if !rustix::process::geteuid().is_root() => {
                 skip(test, why);
@@ -69,7 +66,7 @@ impl Scene {
     }
 
     fn generator(&self, test: &str, service: &RunningReflector, flows: usize) -> Option<Box<dyn Generator>> {
-        self.start(test, self.builder(service.address(), flows))
+        self.start(test, self.options(service.address(), flows))
     }
 }
 
@@ -169,8 +166,9 @@ fn latency_grows_by_the_delay_of_the_reflector() {
             let mut medians = Vec::new();
             for delay in delays {
                 let service = scene.serve(Reflector::builder().delay(delay).busy().cpu(far));
-                let builder = scene.builder(service.address(), 4).cpus(Some(vec![near]));
-                let Some(mut generator) = scene.start(test, builder) else { return };
+                let cpus = Some(vec![near]);
+                let options = GeneratorOptions { cpus, ..scene.options(service.address(), 4) };
+                let Some(mut generator) = scene.start(test, options) else { return };
                 let outcome = generator.run(&slot(rate(1_000.0), 300)).unwrap();
                 assert_eq!(outcome.lost, 0, "{outcome:?}");
                 let truth = service.stop().reply_delay_ns(0.5).unwrap();
@@ -254,7 +252,7 @@ fn requested_rate_arrives_at_the_receiver() {
             Err(why) if !rustix::process::geteuid().is_root() => return skip(test, why.to_string()),
             Err(why) => panic!("{why}"),
         };
-        let Some(mut generator) = scene.start(test, scene.builder((end.ipv4[0], 7).into(), 16)) else {
+        let Some(mut generator) = scene.start(test, scene.options((end.ipv4[0], 7).into(), 16)) else {
             return;
         };
         for per_second in [1_000.0, 10_000.0, 50_000.0] {

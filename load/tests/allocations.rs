@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use linerate_load::generator::GeneratorBuilder;
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::workload::raw;
 use linerate_load::{LoadSlot, LoadWorkload, PacingMode};
 use linerate_testkit::{ALLOCATIONS, CountingAllocator};
@@ -35,8 +35,8 @@ fn allocations_do_not_grow_with_the_slot_length() {
 }
 
 fn assert_allocations_constant(address: SocketAddr, workload: LoadWorkload) {
-    let builder = GeneratorBuilder::default().targets(vec![address]).flows(8).threads(2).workload(workload);
-    let mut generator = builder.start_socket().unwrap();
+    let options = GeneratorOptions { flows: 8, threads: 2, workload, ..GeneratorOptions::new(vec![address]) };
+    let mut generator = options.start_socket().unwrap();
     let mut count = |slot: &LoadSlot| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         let outcome = generator.run(slot).unwrap();

@@ -48,8 +48,8 @@ use linerate_engine::{Action, Request, Service};
 
 use crate::refusals::{RefusalCounters, RefusalReason};
 
+use limit::DnsLimiter;
 pub use limit::DnsRateLimit;
-use limit::{DnsLimiter, LimitVerdict};
 use respond::DnsResponder;
 pub use respond::QueryTransport;
 pub use store::Zones;
@@ -203,24 +203,16 @@ impl DnsService {
     pub fn answer_at(&mut self, query: &[u8], source: IpAddr, reply: &mut [u8]) -> Option<usize> {
         let transport = QueryTransport::Udp { most: self.udp_size };
         let written_answer = self.answerer.write_answer(query, reply, transport)?;
-        let verdict = match &mut self.limiter {
-            None => LimitVerdict::Send,
-            Some(limiter) => limiter.verdict(source, query.len(), &written_answer),
-        };
-        let refusal = match verdict {
-            LimitVerdict::Send if written_answer.truncated => Some(RefusalReason::SizeTruncated),
-            LimitVerdict::Send => None,
-            LimitVerdict::Slip => Some(RefusalReason::RateTruncated),
-            LimitVerdict::Cut => Some(RefusalReason::SurplusTruncated),
-            LimitVerdict::Drop => Some(RefusalReason::RateLimited),
-        };
+        let limiter = self.limiter.as_mut();
+        let limited = limiter.and_then(|limiter| limiter.refusal(source, query.len(), &written_answer));
+        let refusal = limited.or(written_answer.truncated.then_some(RefusalReason::SizeTruncated));
         if let Some(refusal) = refusal {
             self.refusals.add(refusal);
         }
-        match verdict {
-            LimitVerdict::Send => Some(written_answer.length),
-            LimitVerdict::Slip | LimitVerdict::Cut => Some(respond::truncate_reply(reply, &written_answer)),
-            LimitVerdict::Drop => None,
+        match limited {
+            None => Some(written_answer.length),
+            Some(RefusalReason::RateLimited) => None,
+            Some(_) => Some(respond::truncate_reply(reply, &written_answer)),
         }
     }
 }

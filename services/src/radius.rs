@@ -22,7 +22,7 @@
 //! let running = Server::builder()
 //!     .bind("127.0.0.1:0".parse()?)
 //!     .workers(1)
-//!     .start(move |_worker| workers.worker())?;
+//!     .start(move |_worker| workers.clone())?;
 //! assert_eq!(radius.counts().of(RequestOutcome::Accepted), 0);
 //! # running.stop()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -121,7 +121,7 @@ impl fmt::Display for RadiusCounts {
     }
 }
 
-/// The state that the workers share.
+/// Answers requests. Each worker has a clone, which shares the state.
 #[derive(Debug, Clone)]
 pub struct RadiusServer {
     users: Arc<UserDatabase>,
@@ -136,13 +136,25 @@ impl RadiusServer {
     }
 
     #[must_use]
-    pub fn worker(&self) -> RadiusService {
-        RadiusService { server: self.clone() }
-    }
-
-    #[must_use]
     pub fn counts(&self) -> RadiusCounts {
         RadiusCounts(std::array::from_fn(|index| self.counters[index].load(Relaxed)))
+    }
+
+    /// Writes the reply to a datagram from `source`, if there is one, to the start of `reply` and returns its length in
+    /// bytes.
+    pub fn answer_at(
+        &self,
+        datagram: &[u8],
+        source: SocketAddr,
+        now: Instant,
+        reply: &mut [u8],
+    ) -> (RequestOutcome, Option<usize>) {
+        let (outcome, length) = match self.handle_request(datagram, source, now, reply) {
+            Ok((outcome, length)) => (outcome, Some(length)),
+            Err(outcome) => (outcome, None),
+        };
+        self.counters[outcome as usize].fetch_add(1, Relaxed);
+        (outcome, length)
     }
 
     fn handle_request(
@@ -154,25 +166,30 @@ impl RadiusServer {
     ) -> Result<(RequestOutcome, usize), RequestOutcome> {
         let packet = RadiusPacket::parse(datagram).map_err(|PacketError| RequestOutcome::Malformed)?;
         // Before the secret is looked up: a reply is never answered, from any sender.
-        let purpose = purpose(packet.code()).ok_or(RequestOutcome::WrongType)?;
+        let is_status = match packet.code() {
+            code::ACCESS_REQUEST => false,
+            code::STATUS_SERVER => true,
+            _ => return Err(RequestOutcome::WrongType),
+        };
         let client = self.users.client(source.ip()).ok_or(RequestOutcome::UnknownClient)?;
-        verify(packet, client, purpose)?;
+        verify(packet, client, is_status)?;
         let key = (source, packet.identifier());
         let authenticator = packet.authenticator();
         if let Some(length) = self.recent.find(key, &authenticator, now, reply) {
             return Ok((RequestOutcome::Repeated, length));
         }
-        let (outcome, code, attributes) = match purpose {
-            RequestPurpose::Access => match self.authenticate(packet, client) {
+        let (outcome, code, attributes) = if is_status {
+            (RequestOutcome::Status, code::ACCESS_ACCEPT, &[][..])
+        } else {
+            match self.authenticate(packet, client) {
                 Some(user) => (RequestOutcome::Accepted, code::ACCESS_ACCEPT, user.reply.as_slice()),
                 None => (RequestOutcome::Rejected, code::ACCESS_REJECT, &[][..]),
-            },
-            RequestPurpose::Status => (RequestOutcome::Status, code::ACCESS_ACCEPT, &[][..]),
+            }
         };
         let length = write(reply, packet, code, attributes, client)
             .map_err(|PacketFull| RequestOutcome::Incomplete)?;
         // A repeated Status-Server checks whether the server still answers (RFC 5997, section 4.2).
-        if purpose != RequestPurpose::Status {
+        if !is_status {
             self.recent.keep(key, authenticator, now, &reply[..length]);
         }
         Ok((outcome, length))
@@ -200,12 +217,7 @@ impl RadiusServer {
     }
 }
 
-#[derive(Debug)]
-pub struct RadiusService {
-    server: RadiusServer,
-}
-
-impl Service for RadiusService {
+impl Service for RadiusServer {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         match self.answer_at(request.payload(), request.source(), Instant::now(), reply).1 {
             Some(length) => Action::Reply(length),
@@ -214,52 +226,11 @@ impl Service for RadiusService {
     }
 }
 
-impl RadiusService {
-    /// Writes the reply to a datagram from `source`, if there is one, to the start of `reply` and returns its length in
-    /// bytes.
-    pub fn answer_at(
-        &mut self,
-        datagram: &[u8],
-        source: SocketAddr,
-        now: Instant,
-        reply: &mut [u8],
-    ) -> (RequestOutcome, Option<usize>) {
-        let (outcome, length) = match self.server.handle_request(datagram, source, now, reply) {
-            Ok((outcome, length)) => (outcome, Some(length)),
-            Err(outcome) => (outcome, None),
-        };
-        self.server.counters[outcome as usize].fetch_add(1, Relaxed);
-        (outcome, length)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestPurpose {
-    Access,
-    Status,
-}
-
-fn purpose(code: u8) -> Option<RequestPurpose> {
-    match code {
-        code::ACCESS_REQUEST => Some(RequestPurpose::Access),
-        code::STATUS_SERVER => Some(RequestPurpose::Status),
-        _ => None,
-    }
-}
-
 /// Checks that the sender knows the secret.
-fn verify(
-    packet: RadiusPacket<'_>,
-    client: &RadiusClient,
-    purpose: RequestPurpose,
-) -> Result<(), RequestOutcome> {
+fn verify(packet: RadiusPacket<'_>, client: &RadiusClient, is_status: bool) -> Result<(), RequestOutcome> {
     let secret = &client.secret;
-    let is_required = match purpose {
-        // RFC 3579, section 3.1: always required with EAP.
-        RequestPurpose::Access => client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
-        // RFC 5997, section 3.
-        RequestPurpose::Status => true,
-    };
+    // Always required in a Status-Server (RFC 5997, section 3) and with EAP (RFC 3579, section 3.1).
+    let is_required = is_status || client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some();
     match signature(packet, secret, packet.authenticator()) {
         SignatureCheck::Right => Ok(()),
         SignatureCheck::Missing if !is_required => Ok(()),

@@ -106,8 +106,8 @@ impl SoakCommand {
         for fallback in server.open(address)? {
             println!("the server fell back: {fallback}");
         }
-        let builder = crate::bench::echo_load(address, self.cpu, FLOWS, PAYLOAD);
-        let mut generator = lab.senders()[0].run(|| builder.start())??;
+        let options = crate::bench::echo_load(address, self.cpu, FLOWS, PAYLOAD);
+        let mut generator = lab.senders()[0].run(|| options.start())??;
         await_all_answered(&mut *generator).context("before anything happened")?;
         let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);

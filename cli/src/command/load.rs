@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::CpuSet;
 use linerate_load::LoadWorkload;
-use linerate_load::generator::{GeneratorBuilder, LiveFrames};
+use linerate_load::generator::{GeneratorOptions, LiveFrames};
 
 use crate::command::compare::CompareArgs;
 use crate::command::netns::NetnsArgs;
@@ -96,10 +96,10 @@ impl LoadArgs {
             }
             LoadWorkload::Echo { .. } => Vec::new(),
         };
-        let builder = self.builder(interrupt.flag())?.workload(workload);
+        let options = GeneratorOptions { workload, ..self.generator_options(interrupt.flag())? };
         let start_at = self.times.start_at.map(StartAt::realtime_ns).transpose();
         let start_at_realtime_ns = start_at.map_err(anyhow::Error::msg)?;
-        let generator = builder.start()?;
+        let generator = options.start()?;
         let mut run = LoadRun {
             generator,
             outputs,
@@ -111,34 +111,29 @@ impl LoadArgs {
         run.execute(&self.pace)
     }
 
-    fn builder(&self, cancel: Arc<AtomicBool>) -> Result<GeneratorBuilder> {
+    fn generator_options(&self, cancel: Arc<AtomicBool>) -> Result<GeneratorOptions> {
         let flows = &self.flows;
         let targets = destinations::targets(&self.targets, flows.targets_file.as_deref())?;
         let cpus = flows.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
         let cpus: Option<Vec<u32>> = cpus.map(|cpus| cpus.iter().collect());
         let threads = flows.threads.unwrap_or_else(|| cpus.as_ref().map_or(1, Vec::len).max(1));
-        let default_flows = threads.max(targets.len()).max(DEFAULT_FLOWS);
-        let mut builder = GeneratorBuilder::default()
-            .targets(targets)
-            .threads(threads)
-            .flows(flows.flows.unwrap_or(default_flows))
-            .cpus(cpus)
-            .sources(destinations::sources(&flows.sources)?)
-            .backend(flows.backend)
-            .live_frames(match (flows.live_frames, flows.no_live_frames) {
+        Ok(GeneratorOptions {
+            sources: destinations::sources(&flows.sources)?,
+            allowed: flows.allow_destination.clone(),
+            threads,
+            flows: flows.flows.unwrap_or(threads.max(targets.len()).max(DEFAULT_FLOWS)),
+            backend: flows.backend,
+            live_frames: match (flows.live_frames, flows.no_live_frames) {
                 (true, _) => LiveFrames::Always,
                 (_, true) => LiveFrames::Never,
                 _ => LiveFrames::Floods,
-            })
-            .no_fragment(flows.no_fragment)
-            .cancel(cancel);
-        if let Some(ports) = &flows.source_ports {
-            builder = builder.source_ports(ports.0.clone());
-        }
-        for net in &flows.allow_destination {
-            builder = builder.allow(*net);
-        }
-        Ok(builder)
+            },
+            source_ports: flows.source_ports.as_ref().map(|ports| ports.0.clone()),
+            cpus,
+            no_fragment: flows.no_fragment,
+            cancel,
+            ..GeneratorOptions::new(targets)
+        })
     }
 }
 

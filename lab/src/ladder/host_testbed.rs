@@ -147,7 +147,7 @@ impl<'a> HostTestbed<'a> {
                 self.sampler.check_cancelled()?;
                 program.check(&self.setup.host)
             });
-            if !is_answered.map_err(Self::generator_lost)? {
+            if !is_answered? {
                 return Err(TestbedError::Unanswered(probe.describe_silence(&program.recipe)));
             }
         }
@@ -289,15 +289,11 @@ impl<'a> HostTestbed<'a> {
             return TestbedError::ClientsHarmed(why);
         }
         let program = self.setup.program.as_ref();
-        program.and_then(|program| program.check(&self.setup.host).err()).unwrap_or(error)
-    }
-
-    /// A remote generator that fails once fails for all steps.
-    fn generator_lost(error: TestbedError) -> TestbedError {
-        match error {
+        program.and_then(|program| program.check(&self.setup.host).err()).unwrap_or(match error {
+            // A remote generator that fails once fails for all steps.
             TestbedError::Generator(why) => TestbedError::GeneratorLost(why),
             other => other,
-        }
+        })
     }
 }
 
@@ -323,8 +319,7 @@ impl HostTestbed<'_> {
     fn measure(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
         let fallbacks = server::fallbacks(self.server.as_ref());
         let generator = self.senders.generator()?;
-        let sample =
-            self.sampler.sample(generator, request, fallbacks.clone()).map_err(Self::generator_lost)?;
+        let sample = self.sampler.sample(generator, request, fallbacks.clone())?;
         if let Some(program) = &self.setup.program {
             // A server that has ended explains a sample without answers.
             program.check(&self.setup.host)?;
@@ -336,7 +331,7 @@ impl HostTestbed<'_> {
         // A faster server needs more senders.
         self.senders.saturate()?;
         let generator = self.senders.generator()?;
-        self.sampler.sample(generator, request, fallbacks).map_err(Self::generator_lost)
+        self.sampler.sample(generator, request, fallbacks)
     }
 }
 
@@ -379,7 +374,7 @@ impl Testbed for HostTestbed<'_> {
 
     fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadResult>, TestbedError> {
         let generator = self.senders.generator()?;
-        let measured = self.sampler.overload(generator, capacity, factors).map_err(Self::generator_lost);
+        let measured = self.sampler.overload(generator, capacity, factors);
         measured.map_err(|error| self.cause(error))
     }
 
@@ -396,8 +391,7 @@ impl Testbed for HostTestbed<'_> {
             _ => SampleOwner::Other,
         };
         let generator = self.senders.generator()?;
-        let sampled = cpu_use::sample(&self.setup.host, generator, per_second, true, &owner)
-            .map_err(Self::generator_lost);
+        let sampled = cpu_use::sample(&self.setup.host, generator, per_second, true, &owner);
         sampled.map_err(|error| self.cause(error))
     }
 

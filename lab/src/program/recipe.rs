@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 const ZONE_NAMES: u32 = 1_000;
 
 /// How to start a server program, and what to ask it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ServerRecipe {
     /// Name of the recipe, or the program of a command.
@@ -135,13 +135,10 @@ impl ServerRecipe {
         Ok(Self {
             name: program.unwrap_or_else(|| words[0].clone()),
             about: command.to_owned(),
-            package: None,
             command: words,
             port: default_port(),
             workload: workload.ok_or(RecipeError::NoWorkload)?.to_owned(),
-            no_reply: false,
-            files: BTreeMap::new(),
-            from_the_server: BTreeMap::new(),
+            ..Self::default()
         })
     }
 
@@ -150,13 +147,10 @@ impl ServerRecipe {
         Self {
             name: name.to_owned(),
             about: "a running server".to_owned(),
-            package: None,
             command,
             port,
             workload: workload.to_owned(),
-            no_reply: false,
-            files: BTreeMap::new(),
-            from_the_server: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

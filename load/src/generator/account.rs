@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{LoadSlot, PacingMode};
+use super::PacingMode;
+use super::plan::SlotFacts;
 use crate::outcome::{BoundReason, SelfWatch, SendErrors};
 
 /// The length of a slot, and the rates in requests per second.
@@ -18,15 +19,9 @@ pub(super) struct SlotRates {
 impl SlotRates {
     // Times are in ns of the monotonic clock. A cancelled slot ends at `ended_ns`, even if the last
     // request left long before.
-    pub(super) fn new(
-        slot: &LoadSlot,
-        start_ns: u64,
-        last_sent_ns: u64,
-        ended_ns: u64,
-        sent: u64,
-        cancelled: bool,
-    ) -> Self {
-        let since_start = |at_ns: u64| Duration::from_nanos(at_ns.saturating_sub(start_ns));
+    pub(super) fn new(slot_facts: &SlotFacts<'_>, last_sent_ns: u64, ended_ns: u64, sent: u64) -> Self {
+        let SlotFacts { slot, span, cancelled, .. } = *slot_facts;
+        let since_start = |at_ns: u64| Duration::from_nanos(at_ns.saturating_sub(span.start_ns));
         let elapsed = since_start(last_sent_ns);
         let duration = if cancelled { since_start(ended_ns).min(slot.duration) } else { slot.duration };
         let requested_per_second = match slot.mode {

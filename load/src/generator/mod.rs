@@ -1,14 +1,15 @@
 //! Load generators, which account for every request.
 //!
-//! Searches and comparisons drive a [`Generator`]. A [`GeneratorBuilder`] starts a generator: with
-//! live XDP frames if the route to the service allows that, otherwise with UDP sockets. Its threads,
-//! sockets and BPF programs serve many slots.
+//! Searches and comparisons drive a [`Generator`]. [`GeneratorOptions::start`] starts a generator:
+//! with live XDP frames if the route to the service allows that, otherwise with UDP sockets. Its
+//! threads, sockets and BPF programs serve many slots.
 
 mod account;
-mod builder;
 mod bursts;
 mod clock;
 mod drain;
+mod options;
+mod plan;
 mod schedule;
 mod socket;
 mod thread;
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{GeneratorError, invalid};
 use crate::outcome::{SlotInterval, SlotOutcome};
 
-pub use builder::{GeneratorBackend, GeneratorBuilder, LiveFrames};
+pub use options::{GeneratorBackend, GeneratorOptions, LiveFrames};
 
 /// The most outstanding requests a flow may have in window mode.
 pub const MAX_WINDOW: u32 = 1 << 16;

@@ -1,5 +1,7 @@
 //! A thread's share of a schedule, and how fast a delayed thread catches up.
 
+use super::plan::SlotSpan;
+
 // How much faster than the schedule a delayed thread sends. All due requests at once would flood the service in a way that
 // no client does, and the generator would cause the loss.
 const CATCH_UP: f64 = 2.0;
@@ -16,23 +18,22 @@ pub(super) struct SendSchedule {
     // The slot's start, so that no precision goes into the time since the machine's.
     start_ns: u64,
     offset_ns: f64,
-    thread: u32,
     pub(super) step_ns: f64,
     pub(super) share: u64,
     pub(super) tick_ns: u64,
 }
 
 impl SendSchedule {
-    /// The share of thread `thread` of `threads` in `duration_ns` at `per_second` in total. Requests that fall within a tick
+    /// The share of thread `thread` of `threads` in a slot at `per_second` in total. Requests that fall within a tick
     /// leave together.
     pub(super) fn from_rate(
-        (start_ns, duration_ns): (u64, u64),
+        span: &SlotSpan,
         per_second: f64,
         (thread, threads): (u64, u64),
         tick_ns: u64,
     ) -> Self {
-        let total = (per_second * (duration_ns as f64 / 1e9)).round().max(1.0) as u64;
-        SendSchedule { tick_ns, ..SendSchedule::new(start_ns, 1e9 / per_second, total, thread, threads) }
+        let total = (per_second * (span.duration_ns as f64 / 1e9)).round().max(1.0) as u64;
+        SendSchedule { tick_ns, ..SendSchedule::new(span.start_ns, 1e9 / per_second, total, thread, threads) }
     }
 
     /// One request of all threads per `interval_ns`.
@@ -40,15 +41,10 @@ impl SendSchedule {
         SendSchedule {
             start_ns,
             offset_ns: interval_ns * thread as f64,
-            thread: thread as u32,
             step_ns: interval_ns * threads as f64,
             share: total.saturating_sub(thread).div_ceil(threads),
             tick_ns: 0,
         }
-    }
-
-    pub(super) fn thread(&self) -> u32 {
-        self.thread
     }
 
     /// The time at which a request should leave.

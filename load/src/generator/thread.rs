@@ -6,17 +6,18 @@ use std::thread::{self, JoinHandle};
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
+use super::plan::SlotPlan;
 use crate::error::GeneratorError;
 
 /// A thread that carries out plans until it is dropped.
 #[derive(Debug)]
-pub(super) struct GeneratorThread<P> {
+pub(super) struct GeneratorThread {
     /// `None` once the thread has to end.
-    plans: Option<SyncSender<P>>,
+    plans: Option<SyncSender<SlotPlan>>,
     handle: Option<JoinHandle<()>>,
 }
 
-impl<P> Drop for GeneratorThread<P> {
+impl Drop for GeneratorThread {
     fn drop(&mut self) {
         self.plans = None;
         if let Some(handle) = self.handle.take() {
@@ -26,17 +27,17 @@ impl<P> Drop for GeneratorThread<P> {
     }
 }
 
-impl<P: Send + 'static> GeneratorThread<P> {
+impl GeneratorThread {
     /// Starts a thread in the caller's network namespace, and waits until it is pinned and
     /// `make_worker` has run in it. The worker that `make_worker` returns carries out a plan. The
     /// thread ends when a worker returns false.
-    pub(super) fn start<W: FnMut(P) -> bool>(
+    pub(super) fn start<W: FnMut(SlotPlan) -> bool>(
         index: usize,
         cpu: Option<u32>,
         nice: Option<i32>,
         make_worker: impl FnOnce() -> Result<W, GeneratorError> + Send + 'static,
     ) -> Result<Self, GeneratorError> {
-        let (plan_sender, plan_receiver) = sync_channel::<P>(1);
+        let (plan_sender, plan_receiver) = sync_channel::<SlotPlan>(1);
         let (ready_sender, ready_receiver) = sync_channel::<Result<(), GeneratorError>>(1);
         let handle = thread::Builder::new()
             .name(format!("load-{index}"))
@@ -69,7 +70,7 @@ impl<P: Send + 'static> GeneratorThread<P> {
     }
 
     // Passes a plan to the thread; `None` if the thread is gone.
-    pub(super) fn send_plan(&self, plan: P) -> Option<()> {
+    pub(super) fn send_plan(&self, plan: SlotPlan) -> Option<()> {
         self.plans.as_ref()?.send(plan).ok()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use linerate_load::generator::{LiveFrames, MAX_BURST};
+use linerate_load::generator::{GeneratorOptions, LiveFrames, MAX_BURST};
 use linerate_load::workload::ntp;
 use linerate_load::{
     GeneratorError, LoadSlot, LoadWorkload, PacingMode, SendErrors, SlotInterval, SlotOutcome,
@@ -62,9 +62,8 @@ fn two_xdp_threads_lose_no_replies() {
         service_sources.lock().unwrap().insert(source);
         echo(socket, request, source, account);
     });
-    let Some(mut generator) = scene.generator_of(scene.builder(service.address, 7).threads(2)) else {
-        return;
-    };
+    let options = GeneratorOptions { threads: 2, ..scene.options(service.address, 7) };
+    let Some(mut generator) = scene.generator_of(options) else { return };
     for mode in [rate(10_000.0), PacingMode::Window { outstanding: 2 }] {
         let outcome = generator.run(&slot(mode, 300)).unwrap();
         assert_balanced(&outcome);
@@ -132,8 +131,9 @@ fn a_window_does_not_stall_on_loss() {
                 socket.send_to(request, source).unwrap();
             }
         });
-        let builder = scene.builder(service.address, 2).timeout(Duration::from_millis(20));
-        let Some(mut generator) = scene.generator_of(builder) else { return };
+        let timeout = Duration::from_millis(20);
+        let options = GeneratorOptions { timeout, ..scene.options(service.address, 2) };
+        let Some(mut generator) = scene.generator_of(options) else { return };
         let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4 }, 400)).unwrap();
         assert_balanced(&outcome);
         // If lost requests kept their places, two flows with a window of 4 would stop after 8
@@ -174,11 +174,14 @@ fn assert_intervals_add_up(outcome: &SlotOutcome) {
 fn intervals_of_ntp_requests_are_reported_during_the_slot_and_add_up() {
     Scene::with_each_backend("intervals_of_ntp_requests_are_reported_during_the_slot_and_add_up", |scene| {
         let service = ntp_service(scene);
-        let builder = scene.builder(service.address, 5).timeout(Duration::from_millis(10));
-        let builder = builder.workload(LoadWorkload::Exchange(Arc::new(ntp::client())));
-        // Each XDP thread needs a CPU of its own.
-        let builder = builder.threads(if scene.is_lab() { 1 } else { 2 });
-        let Some(mut generator) = scene.generator_of(builder) else { return };
+        let options = GeneratorOptions {
+            timeout: Duration::from_millis(10),
+            workload: LoadWorkload::Exchange(Arc::new(ntp::client())),
+            // Each XDP thread needs a CPU of its own.
+            threads: if scene.is_lab() { 1 } else { 2 },
+            ..scene.options(service.address, 5)
+        };
+        let Some(mut generator) = scene.generator_of(options) else { return };
         assert_eq!((generator.describe().workload.as_str(), generator.describe().payload_bytes), ("ntp", 48));
         let (mut answered, mut kisses) = (0, 0);
         for mode in [rate(4_000.0), PacingMode::Window { outstanding: 4 }] {
@@ -221,8 +224,9 @@ fn a_cancelled_slot_ends_early_with_balanced_counts() {
         let service = scene.echo(true);
         for mode in [rate(1_000.0), rate(1.0), PacingMode::Window { outstanding: 1 }, PacingMode::Flood] {
             let cancel = Arc::new(AtomicBool::new(false));
-            let builder = scene.builder(service.address, 4).cancel(Arc::clone(&cancel));
-            let Some(mut generator) = scene.generator_of(builder) else { return };
+            let options =
+                GeneratorOptions { cancel: Arc::clone(&cancel), ..scene.options(service.address, 4) };
+            let Some(mut generator) = scene.generator_of(options) else { return };
             let start = Instant::now();
             let canceller = cancel_after(&cancel, 100);
             let outcome = generator.run(&slot(mode, 60_000)).unwrap();
@@ -246,8 +250,8 @@ fn a_slot_cancelled_before_its_start_sends_nothing() {
     Scene::with_each_backend("a_slot_cancelled_before_its_start_sends_nothing", |scene| {
         let service = scene.echo(true);
         let cancel = Arc::new(AtomicBool::new(false));
-        let builder = scene.builder(service.address, 2).cancel(Arc::clone(&cancel));
-        let Some(mut generator) = scene.generator_of(builder) else { return };
+        let options = GeneratorOptions { cancel: Arc::clone(&cancel), ..scene.options(service.address, 2) };
+        let Some(mut generator) = scene.generator_of(options) else { return };
         let slot = LoadSlot {
             start_at_realtime_ns: Some(realtime_in(Duration::from_secs(3_600))),
             interval: Some(Duration::from_millis(10)),
@@ -313,11 +317,12 @@ fn echo_payloads_shorter_than_the_header_are_matched() {
                 &[LiveFrames::Never]
             };
             for live_frames in settings {
-                let builder =
-                    scene.builder(service.address, 3).workload(LoadWorkload::Echo { payload_bytes });
-                let Some(mut generator) = scene.generator_of(builder.live_frames(*live_frames)) else {
-                    return;
+                let options = GeneratorOptions {
+                    workload: LoadWorkload::Echo { payload_bytes },
+                    live_frames: *live_frames,
+                    ..scene.options(service.address, 3)
                 };
+                let Some(mut generator) = scene.generator_of(options) else { return };
                 let description = generator.describe();
                 assert_eq!(
                     (description.workload.as_str(), description.payload_bytes),

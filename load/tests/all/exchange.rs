@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::workload::{EchoedTag, PreparedExchange, RequestOrder, dns, radius, raw};
 use linerate_load::{Generator, LoadWorkload, PacingMode, SlotOutcome};
 use md5::{Digest as _, Md5};
@@ -20,8 +21,8 @@ impl Scene {
         flows: usize,
     ) -> Option<Box<dyn Generator>> {
         let workload = LoadWorkload::Exchange(Arc::new(exchange));
-        let builder = self.builder(service.address, flows).timeout(Duration::from_millis(20));
-        self.generator_of(builder.workload(workload))
+        let timeout = Duration::from_millis(20);
+        self.generator_of(GeneratorOptions { workload, timeout, ..self.options(service.address, flows) })
     }
 }
 

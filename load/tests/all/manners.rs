@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use linerate_host::Host;
 use linerate_host::netlink::xdp_state;
-use linerate_load::generator::GeneratorBuilder;
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::workload::raw;
 use linerate_load::{GeneratorError, LoadWorkload};
 use linerate_testkit::skip;
@@ -25,8 +25,8 @@ impl Scene {
         self.lab().senders()[0].run(read_state).unwrap().map(|attached| attached.id.unwrap_or(0))
     }
 
-    fn start_error(&self, builder: GeneratorBuilder) -> String {
-        match self.start(builder) {
+    fn start_error(&self, options: GeneratorOptions) -> String {
+        match self.start(options) {
             Err(GeneratorError::Xdp { why }) => why,
             Err(error) => panic!("another error: {error}"),
             Ok(_) => panic!("the generator started"),
@@ -88,7 +88,7 @@ fn an_attached_xdp_program_is_not_replaced() {
     let service = scene.echo(true);
     let Some(first) = scene.generator(&service, 4) else { return };
     let id = scene.xdp_program_id().unwrap();
-    let why = scene.start_error(scene.builder(service.address, 4));
+    let why = scene.start_error(scene.options(service.address, 4));
     assert!(why.contains(&format!("(id {id})")) && why.contains("left alone"), "{why}");
     assert_eq!(scene.xdp_program_id(), Some(id));
     drop(first);
@@ -104,28 +104,29 @@ fn failed_xdp_start_names_the_reason_or_falls_back_to_sockets() {
     if scene.generator(&service, 4).is_none() {
         return;
     }
+    let options = || scene.options(service.address, 4);
     let sender_address = scene.link().sender.ipv4[0];
-    let why = scene.start_error(scene.builder((sender_address, 7).into(), 4));
+    let why = scene.start_error(scene.options((sender_address, 7).into(), 4));
     assert!(why.contains("an address of this host"), "{why}");
-    let why = scene.start_error(scene.builder("10.9.8.7:7".parse().unwrap(), 4));
+    let why = scene.start_error(scene.options("10.9.8.7:7".parse().unwrap(), 4));
     assert!(why.contains("no route to 10.9.8.7"), "{why}");
     if scene.has_ipv6() {
         let mixed_targets = [true, false].map(|v4| SocketAddr::new(scene.receiver(v4).ip(), 7));
-        let why = scene.start_error(scene.builder(service.address, 4).targets(mixed_targets.to_vec()));
+        let why = scene.start_error(GeneratorOptions { targets: mixed_targets.to_vec(), ..options() });
         assert!(why.contains("both IPv4 and IPv6"), "{why}");
     }
-    let why = scene.start_error(scene.builder(service.address, 4_000).threads(1_000));
+    let why = scene.start_error(GeneratorOptions { threads: 1_000, ..scene.options(service.address, 4_000) });
     assert!(why.contains("each needs one of its own"), "{why}");
-    let why = scene.start_error(scene.builder("[fe80::1%1]:7".parse().unwrap(), 4));
+    let why = scene.start_error(scene.options("[fe80::1%1]:7".parse().unwrap(), 4));
     assert!(why.contains("a link-local address"), "{why}");
     let many = raw::from_hex(&"000001\n".repeat((1 << 18) + 1), "requests", "0:2".parse().ok()).unwrap();
     let workload = LoadWorkload::Exchange(Arc::new(many));
-    let why = scene.start_error(scene.builder(service.address, 4).workload(workload));
+    let why = scene.start_error(GeneratorOptions { workload, ..options() });
     assert!(why.contains("262145 prepared requests"), "{why}");
     // If no backend is required, the generator falls back to sockets.
     let target = (sender_address, service.address.port()).into();
-    let builder = scene.builder(target, 4);
-    let description = scene.lab().senders()[0].run(move || builder.start().unwrap().describe()).unwrap();
+    let options = scene.options(target, 4);
+    let description = scene.lab().senders()[0].run(move || options.start().unwrap().describe()).unwrap();
     assert_eq!(description.backend, "socket");
     assert!(description.fallbacks[0].contains("an address of this host"), "{description:?}");
 }

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use linerate_lab::LabHost;
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::workload::raw;
 use linerate_load::{BoundReason, LoadWorkload};
 use linerate_testkit::skip;
@@ -40,12 +41,12 @@ fn requests_rejected_by_a_router_count_as_sent_and_rejected() {
                 return;
             }
         }
-        let builder = scene.builder("10.9.9.9:7".parse().unwrap(), 3);
+        let options = scene.options("10.9.9.9:7".parse().unwrap(), 3);
         let mut generator = if uses_xdp {
-            let Some(generator) = scene.generator_of(builder) else { return };
+            let Some(generator) = scene.generator_of(options) else { return };
             generator
         } else {
-            sender.run(move || builder.start_socket()).unwrap().unwrap()
+            sender.run(move || options.start_socket()).unwrap().unwrap()
         };
         let outcome = generator.run(&slot(rate(1_000.0), 200)).unwrap();
         assert_balanced(&outcome);
@@ -65,8 +66,8 @@ fn replies_in_fragments_are_reported_by_the_xdp_backend() {
             socket.send_to(&reply, source).unwrap();
         });
         let workload = LoadWorkload::Exchange(Arc::clone(&exchange));
-        let builder = scene.builder(service.address, 2).workload(workload);
-        let Some(mut generator) = scene.generator_of(builder) else { return };
+        let options = GeneratorOptions { workload, ..scene.options(service.address, 2) };
+        let Some(mut generator) = scene.generator_of(options) else { return };
         let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
         assert_balanced(&outcome);
         assert_eq!((outcome.sent, outcome.lost, outcome.fragmented), (100, 100, 100), "{outcome:?}");
@@ -85,8 +86,8 @@ fn requests_that_the_own_queue_drops_are_the_generators_limit() {
     if !runs(TEST, &scene.lab().senders()[0], &command) {
         return;
     }
-    let builder = scene.builder(service.address, 4);
-    let mut generator = scene.lab().senders()[0].run(move || builder.start_socket()).unwrap().unwrap();
+    let options = scene.options(service.address, 4);
+    let mut generator = scene.lab().senders()[0].run(move || options.start_socket()).unwrap().unwrap();
     let outcome = generator.run(&slot(rate(5_000.0), 200)).unwrap();
     assert_balanced(&outcome);
     let dropped = outcome.self_watch.send_drops;

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use linerate_lab::{Lab, LabLink};
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::generator::{GeneratorBackend, GeneratorOptions};
 use linerate_load::{Generator, GeneratorError, LoadWorkload};
 use linerate_testkit::skip;
 
@@ -80,30 +80,29 @@ impl Scene {
         }
     }
 
-    pub(crate) fn builder(&self, target: SocketAddr, flows: usize) -> GeneratorBuilder {
-        GeneratorBuilder::default()
-            .targets(vec![target])
-            .flows(flows)
-            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
+    pub(crate) fn options(&self, target: SocketAddr, flows: usize) -> GeneratorOptions {
+        let workload = LoadWorkload::Echo { payload_bytes: PAYLOAD };
+        GeneratorOptions { flows, workload, ..GeneratorOptions::new(vec![target]) }
     }
 
-    pub(crate) fn start(&self, builder: GeneratorBuilder) -> Result<Box<dyn Generator>, GeneratorError> {
+    pub(crate) fn start(&self, options: GeneratorOptions) -> Result<Box<dyn Generator>, GeneratorError> {
         match &self.lab {
             Some(lab) => {
-                lab.senders()[0].run(move || builder.backend(GeneratorBackend::Xdp).start()).unwrap()
+                let options = GeneratorOptions { backend: GeneratorBackend::Xdp, ..options };
+                lab.senders()[0].run(move || options.start()).unwrap()
             }
-            None => builder.backend(GeneratorBackend::Socket).start(),
+            None => options.start_socket(),
         }
     }
 
     /// Starts a generator for a service. `None`, after a SKIP message, if the process lacks the
     /// privilege.
     pub(crate) fn generator(&self, service: &Service, flows: usize) -> Option<Box<dyn Generator>> {
-        self.generator_of(self.builder(service.address, flows))
+        self.generator_of(self.options(service.address, flows))
     }
 
-    pub(crate) fn generator_of(&self, builder: GeneratorBuilder) -> Option<Box<dyn Generator>> {
-        match self.start(builder) {
+    pub(crate) fn generator_of(&self, options: GeneratorOptions) -> Option<Box<dyn Generator>> {
+        match self.start(options) {
             Ok(generator) => Some(generator),
             Err(GeneratorError::Xdp { why }) if !rustix::process::geteuid().is_root() => {
                 skip(self.test, why);

@@ -3,7 +3,7 @@
 
 use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, SettingValue};
-use linerate_load::generator::LiveFrames;
+use linerate_load::generator::{GeneratorOptions, LiveFrames};
 use linerate_load::{PacingMode, SendMethod, SlotOutcome};
 use linerate_testkit::reflector::XdpService;
 use linerate_testkit::skip;
@@ -37,10 +37,8 @@ fn send_method_depends_on_live_frames_and_mode_not_on_rate() {
         scene.lab().receiver().run(|| XdpService::reflector().port(PORT).attach(&interface)).unwrap();
     let mut answered_total = 0;
     for live_frames in [LiveFrames::Always, LiveFrames::Floods, LiveFrames::Never] {
-        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(live_frames))
-        else {
-            return;
-        };
+        let options = GeneratorOptions { live_frames, ..scene.options(target, 8) };
+        let Some(mut generator) = scene.generator_of(options) else { return };
         let method_for = |frames| if frames { SendMethod::LiveFrames } else { SendMethod::Clones };
         let paced = method_for(live_frames == LiveFrames::Always);
         let modes = [

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_load::generator::GeneratorBuilder;
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::{GeneratorError, LoadSlot, LoadWorkload, PacingMode};
 use linerate_testkit::skip;
 
@@ -14,8 +14,8 @@ use crate::service::{PAYLOAD, Service, assert_balanced, rate, slot};
 #[test]
 fn a_slot_ends_in_time_while_its_windows_are_not_full() {
     let service = Service::start(|_, _, _, _| {});
-    let builder = GeneratorBuilder::default().targets(vec![service.address]).flows(64);
-    let mut generator = builder.start_socket().unwrap();
+    let options = GeneratorOptions { flows: 64, ..GeneratorOptions::new(vec![service.address]) };
+    let mut generator = options.start_socket().unwrap();
     let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4_096 }, 50)).unwrap();
     assert_balanced(&outcome);
     assert!(outcome.sent < 64 * 4_096, "filling all windows takes several slots: {}", outcome.sent);
@@ -35,12 +35,9 @@ fn a_reply_after_the_window_timeout_counts_as_answered() {
             socket.send_to(&delayed_requests.remove(0), source).unwrap();
         }
     });
-    let mut generator = GeneratorBuilder::default()
-        .targets(vec![service.address])
-        .flows(1)
-        .timeout(Duration::from_millis(10))
-        .start_socket()
-        .unwrap();
+    let timeout = Duration::from_millis(10);
+    let options = GeneratorOptions { flows: 1, timeout, ..GeneratorOptions::new(vec![service.address]) };
+    let mut generator = options.start_socket().unwrap();
     let outcome = generator.run(&slot(PacingMode::Window { outstanding: 2 }, 200)).unwrap();
     assert_balanced(&outcome);
     assert_eq!(outcome.lost, 5);
@@ -50,14 +47,14 @@ fn a_reply_after_the_window_timeout_counts_as_answered() {
 #[test]
 fn flows_spread_over_targets_sources_and_address_families() {
     let services: Vec<Service> = (0..3).map(|_| Service::echo()).collect();
-    let mut generator = GeneratorBuilder::default()
-        .targets(services.iter().map(|service| service.address).collect())
-        .sources(vec!["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap()])
-        .flows(12)
-        .burst(1)
-        .no_fragment(true)
-        .start_socket()
-        .unwrap();
+    let options = GeneratorOptions {
+        sources: vec!["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap()],
+        flows: 12,
+        burst: 1,
+        no_fragment: true,
+        ..GeneratorOptions::new(services.iter().map(|service| service.address).collect())
+    };
+    let mut generator = options.start_socket().unwrap();
     let outcome = generator.run(&slot(rate(1_200.0), 100)).unwrap();
     assert_balanced(&outcome);
     assert_eq!((outcome.sent, outcome.lost), (120, 0));
@@ -71,18 +68,11 @@ fn flows_spread_over_targets_sources_and_address_families() {
     };
     let v4 = Service::echo();
     let mapped = format!("[::ffff:127.0.0.1]:{}", v4.address.port()).parse().unwrap();
-    let description = GeneratorBuilder::default()
-        .targets(vec![mapped])
-        .no_fragment(true)
-        .start_socket()
-        .unwrap()
-        .describe();
-    assert_eq!(description.targets, [v4.address]);
-    let mut generator = GeneratorBuilder::default()
-        .targets(vec![v6.local_addr().unwrap(), v4.address])
-        .flows(2)
-        .start_socket()
-        .unwrap();
+    let options = GeneratorOptions { no_fragment: true, ..GeneratorOptions::new(vec![mapped]) };
+    assert_eq!(options.start_socket().unwrap().describe().targets, [v4.address]);
+    let targets = vec![v6.local_addr().unwrap(), v4.address];
+    let options = GeneratorOptions { flows: 2, ..GeneratorOptions::new(targets) };
+    let mut generator = options.start_socket().unwrap();
     let outcome = generator.run(&slot(rate(1_000.0), 50)).unwrap();
     assert_balanced(&outcome);
     v6.set_nonblocking(true).unwrap();
@@ -102,8 +92,9 @@ fn all_of_900_flows_send_on_schedule() {
         *requests_by_port.lock().unwrap().entry(source.port()).or_default() += 1;
         socket.send_to(request, source).unwrap();
     });
-    let builder = GeneratorBuilder::default().targets(vec![service.address]).flows(900).threads(2);
-    let mut generator = match builder.burst(1).start_socket() {
+    let targets = vec![service.address];
+    let options = GeneratorOptions { flows: 900, threads: 2, burst: 1, ..GeneratorOptions::new(targets) };
+    let mut generator = match options.start_socket() {
         Ok(generator) => generator,
         Err(error) => {
             skip("all_of_900_flows_send_on_schedule", error.to_string());
@@ -125,27 +116,29 @@ fn all_of_900_flows_send_on_schedule() {
 #[test]
 fn invalid_options_are_one_line_errors_and_send_nothing() {
     let service = Service::echo();
-    let good = || GeneratorBuilder::default().targets(vec![service.address]);
-    let invalid_builders = [
-        (GeneratorBuilder::default().start_socket(), "no target"),
-        (good().flows(0).start_socket(), "zero flows"),
-        (good().threads(0).start_socket(), "zero threads"),
-        (good().threads(3).flows(2).start_socket(), "3 threads but only 2 flows"),
-        (
-            good().workload(LoadWorkload::Echo { payload_bytes: 65_508 }).start_socket(),
-            "larger than a UDP datagram",
-        ),
-        (good().cpus(Some(vec![1_000_000])).start_socket(), "CPU 1000000"),
-        (good().cpus(Some(vec![1_000])).start_socket(), "CPU 1000"),
-        (good().cpus(Some(vec![])).start_socket(), "empty list of CPUs"),
-        (good().burst(0).start_socket(), "burst of 0"),
-        (good().flows(100_000_000).start_socket(), "RLIMIT_NOFILE is"),
-        (good().sources(vec!["::1".parse().unwrap()]).start_socket(), "no source address of the family"),
-        (good().sources(vec!["192.0.2.1".parse().unwrap()]).start_socket(), "cannot send from 192.0.2.1"),
-        (good().targets(vec!["8.8.8.8:53".parse().unwrap()]).start_socket(), "--allow-destination 8.8.8.8"),
-        (good().targets(vec!["127.0.0.1:0".parse().unwrap()]).start_socket(), "port 0"),
+    let good = || GeneratorOptions::new(vec![service.address]);
+    let to = |target: &str| GeneratorOptions::new(vec![target.parse().unwrap()]);
+    let from = |source: &str| GeneratorOptions { sources: vec![source.parse().unwrap()], ..good() };
+    let on_cpus = |cpus| GeneratorOptions { cpus: Some(cpus), ..good() };
+    let workload = LoadWorkload::Echo { payload_bytes: 65_508 };
+    let invalid_options = [
+        (GeneratorOptions::default(), "no target"),
+        (GeneratorOptions { flows: 0, ..good() }, "zero flows"),
+        (GeneratorOptions { threads: 0, ..good() }, "zero threads"),
+        (GeneratorOptions { threads: 3, flows: 2, ..good() }, "3 threads but only 2 flows"),
+        (GeneratorOptions { workload, ..good() }, "larger than a UDP datagram"),
+        (on_cpus(vec![1_000_000]), "CPU 1000000"),
+        (on_cpus(vec![1_000]), "CPU 1000"),
+        (on_cpus(vec![]), "empty list of CPUs"),
+        (GeneratorOptions { burst: 0, ..good() }, "burst of 0"),
+        (GeneratorOptions { flows: 100_000_000, ..good() }, "RLIMIT_NOFILE is"),
+        (from("::1"), "no source address of the family"),
+        (from("192.0.2.1"), "cannot send from 192.0.2.1"),
+        (to("8.8.8.8:53"), "--allow-destination 8.8.8.8"),
+        (to("127.0.0.1:0"), "port 0"),
     ];
-    for (result, message) in invalid_builders {
+    for (options, message) in invalid_options {
+        let result = options.start_socket();
         let error = result.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(message), "\"{error}\" does not contain \"{message}\"");
         assert!(!error.contains('\n'));
@@ -165,8 +158,9 @@ fn invalid_options_are_one_line_errors_and_send_nothing() {
 fn allow_admits_a_destination_outside_near_networks() {
     // The generator starts but sends nothing.
     let address = "192.0.2.1".parse::<std::net::IpAddr>().unwrap();
-    let result = GeneratorBuilder::default().targets(vec![(address, 9).into()]).allow(address).start_socket();
-    match result {
+    let allowed = vec![address.into()];
+    let options = GeneratorOptions { allowed, ..GeneratorOptions::new(vec![(address, 9).into()]) };
+    match options.start_socket() {
         Ok(generator) => assert_eq!(generator.describe().targets.len(), 1),
         Err(GeneratorError::System { what, .. }) => {
             skip("allow_admits_a_destination_outside_near_networks", what);
@@ -178,12 +172,9 @@ fn allow_admits_a_destination_outside_near_networks() {
 #[test]
 fn generator_runs_with_given_cpu_and_nice_value() {
     let service = Service::echo();
-    let mut generator = GeneratorBuilder::default()
-        .targets(vec![service.address])
-        .cpus(Some(vec![0]))
-        .nice(Some(19))
-        .start_socket();
-    let generator = match &mut generator {
+    let (cpus, nice) = (Some(vec![0]), Some(19));
+    let options = GeneratorOptions { cpus, nice, ..GeneratorOptions::new(vec![service.address]) };
+    let mut generator = match options.start_socket() {
         Ok(generator) => generator,
         Err(error @ GeneratorError::Cpu { .. }) => {
             skip("generator_runs_with_given_cpu_and_nice_value", error.to_string());
@@ -211,9 +202,9 @@ fn no_fragment_refuses_payloads_over_the_path_mtu() {
     let start = |v4, payload_bytes, no_fragment| {
         let mut target = scene.receiver(v4);
         target.set_port(9);
-        let builder = scene.builder(target, 1).workload(LoadWorkload::Echo { payload_bytes });
-        let builder = builder.no_fragment(no_fragment);
-        scene.lab().senders()[0].run(move || builder.start_socket()).unwrap().map(drop)
+        let workload = LoadWorkload::Echo { payload_bytes };
+        let options = GeneratorOptions { workload, no_fragment, ..scene.options(target, 1) };
+        scene.lab().senders()[0].run(move || options.start_socket()).unwrap().map(drop)
     };
     for (v4, most) in [(true, 1_472), (false, 1_452)] {
         if !v4 && !scene.has_ipv6() {
@@ -235,17 +226,21 @@ fn flows_send_from_the_given_addresses_and_ports() {
         socket.send_to(request, source).unwrap();
     });
     let (first, second) = ("127.0.0.5", "127.0.0.6");
-    let builder = GeneratorBuilder::default()
-        .targets(vec![service.address])
-        .sources(vec![first.parse().unwrap(), second.parse().unwrap()])
-        .source_ports(23_101..=23_102);
-    let outcome =
-        builder.clone().flows(4).start_socket().unwrap().run(&LoadSlot::window(1, Duration::from_millis(50)));
+    let options = GeneratorOptions {
+        sources: vec![first.parse().unwrap(), second.parse().unwrap()],
+        source_ports: Some(23_101..=23_102),
+        flows: 4,
+        ..GeneratorOptions::new(vec![service.address])
+    };
+    let mut generator = options.clone().start_socket().unwrap();
+    let outcome = generator.run(&LoadSlot::window(1, Duration::from_millis(50)));
     assert!(outcome.unwrap().answered > 0);
+    drop(generator);
     let expected = [(first, 23_101), (first, 23_102), (second, 23_101), (second, 23_102)];
     let expected =
         expected.map(|(address, port)| (address.parse::<std::net::IpAddr>().unwrap(), port).into());
     assert_eq!(sources.lock().unwrap().iter().copied().collect::<Vec<_>>(), expected);
-    let error = builder.flows(5).start_socket().err().unwrap().to_string();
+    let options = GeneratorOptions { flows: 5, ..options };
+    let error = options.start_socket().err().unwrap().to_string();
     assert!(error.contains("5 flows, but 2 source ports on 2 source address(es)"), "{error}");
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use linerate_load::PacingMode;
+use linerate_load::generator::GeneratorOptions;
 use linerate_testkit::skip;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -32,8 +33,12 @@ fn replies_on_another_cpu_make_room_in_the_window() {
     });
     let service = service.unwrap();
     // The timeout is longer than the slot, so only replies make room.
-    let builder = scene.builder(service.address, 64).timeout(Duration::from_secs(10));
-    let Some(mut generator) = scene.generator_of(builder.cpus(Some(vec![sender_cpu as u32]))) else { return };
+    let options = GeneratorOptions {
+        timeout: Duration::from_secs(10),
+        cpus: Some(vec![sender_cpu as u32]),
+        ..scene.options(service.address, 64)
+    };
+    let Some(mut generator) = scene.generator_of(options) else { return };
     let mut answer_count = |outstanding| {
         let outcome = generator.run(&slot(PacingMode::Window { outstanding }, 400)).unwrap();
         assert_balanced(&outcome);

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::respond::{AnswerKind, WrittenAnswer};
+use crate::refusals::RefusalReason;
 
 /// Two keys with the same bucket replace each other.
 const BUCKETS: usize = 1 << 16;
@@ -46,16 +47,6 @@ impl Default for DnsRateLimit {
     fn default() -> Self {
         Self { surplus_bytes: 125_000, ..Self::per_second(200) }
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LimitVerdict {
-    Send,
-    // Above the rate limit: truncated.
-    Slip,
-    // Above the surplus limit: truncated.
-    Cut,
-    Drop,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -102,28 +93,25 @@ impl DnsLimiter {
         }
     }
 
-    /// Decides about a reply to a query of `query_bytes` from `source`.
-    pub(crate) fn verdict(
+    /// Why a reply to a query of `query_bytes` from `source` is dropped or truncated; `None` if it is sent.
+    pub(crate) fn refusal(
         &mut self,
         source: IpAddr,
         query_bytes: usize,
         written: &WrittenAnswer,
-    ) -> LimitVerdict {
+    ) -> Option<RefusalReason> {
         if source.to_canonical().is_loopback() {
-            return LimitVerdict::Send;
+            return None;
         }
         let since_began = self.began.elapsed();
-        let verdict = match self.limit.per_second {
-            0 => LimitVerdict::Send,
-            _ => self.check_rate(source, written.kind, written.subject, since_began),
-        };
-        let surplus = written.length.saturating_sub(query_bytes);
-        match verdict {
-            LimitVerdict::Send if surplus > 0 && !self.spend_surplus(source, surplus, since_began) => {
-                LimitVerdict::Cut
-            }
-            verdict => verdict,
+        if self.limit.per_second > 0
+            && let Some(refusal) = self.check_rate(source, written.kind, written.subject, since_began)
+        {
+            return Some(refusal);
         }
+        let surplus = written.length.saturating_sub(query_bytes);
+        let is_over = surplus > 0 && !self.spend_surplus(source, surplus, since_began);
+        is_over.then_some(RefusalReason::SurplusTruncated)
     }
 
     /// Takes `surplus` bytes from the bucket of a network; false if it has less.
@@ -155,7 +143,7 @@ impl DnsLimiter {
         kind: AnswerKind,
         subject: u32,
         since_began: Duration,
-    ) -> LimitVerdict {
+    ) -> Option<RefusalReason> {
         let hash = self.hash(source, &[u64::from(subject) << 8 | kind as u64]);
         let (mark, second) = ((hash >> 32) as u32, since_began.as_secs() as u32);
         let bucket = &mut self.buckets[hash as usize & (BUCKETS - 1)];
@@ -170,9 +158,11 @@ impl DnsLimiter {
         // A network far above the limit in the last second begins this one above it.
         let effective_count = bucket.count.max(bucket.before / 2);
         match (effective_count > self.limit.per_second, self.limit.slip) {
-            (false, _) => LimitVerdict::Send,
-            (true, slip) if slip != 0 && bucket.count.is_multiple_of(slip) => LimitVerdict::Slip,
-            (true, _) => LimitVerdict::Drop,
+            (false, _) => None,
+            (true, slip) if slip != 0 && bucket.count.is_multiple_of(slip) => {
+                Some(RefusalReason::RateTruncated)
+            }
+            (true, _) => Some(RefusalReason::RateLimited),
         }
     }
 
@@ -207,7 +197,16 @@ mod tests {
         DnsLimiter::new(DnsRateLimit { slip, ..DnsRateLimit::per_second(per_second) })
     }
 
-    fn verdicts(limiter: &mut DnsLimiter, source: &str, count: usize, at: Duration) -> Vec<LimitVerdict> {
+    const SEND: Option<RefusalReason> = None;
+    const TRUNCATE: Option<RefusalReason> = Some(RefusalReason::RateTruncated);
+    const DROP: Option<RefusalReason> = Some(RefusalReason::RateLimited);
+
+    fn verdicts(
+        limiter: &mut DnsLimiter,
+        source: &str,
+        count: usize,
+        at: Duration,
+    ) -> Vec<Option<RefusalReason>> {
         let source = source.parse().expect("an address");
         (0..count).map(|_| limiter.check_rate(source, AnswerKind::Positive, 7, at)).collect()
     }
@@ -216,20 +215,20 @@ mod tests {
     fn answers_above_the_limit_are_half_truncated_and_half_dropped() {
         let mut limiter = limiter(10, 2);
         let all = verdicts(&mut limiter, "192.0.2.1", 30, Duration::ZERO);
-        assert!(all[..10].iter().all(|verdict| *verdict == LimitVerdict::Send));
+        assert!(all[..10].iter().all(|verdict| *verdict == SEND));
         let count = |expected| all[10..].iter().filter(|verdict| **verdict == expected).count();
-        assert_eq!((count(LimitVerdict::Slip), count(LimitVerdict::Drop)), (10, 10));
+        assert_eq!((count(TRUNCATE), count(DROP)), (10, 10));
     }
 
     #[test]
     fn each_network_has_its_own_rate_limit() {
         let mut limiter = limiter(10, 0);
         verdicts(&mut limiter, "192.0.2.1", 10, Duration::ZERO);
-        assert_eq!(verdicts(&mut limiter, "192.0.2.200", 1, Duration::ZERO), [LimitVerdict::Drop]);
-        assert_eq!(verdicts(&mut limiter, "192.0.3.1", 1, Duration::ZERO), [LimitVerdict::Send]);
+        assert_eq!(verdicts(&mut limiter, "192.0.2.200", 1, Duration::ZERO), [DROP]);
+        assert_eq!(verdicts(&mut limiter, "192.0.3.1", 1, Duration::ZERO), [SEND]);
         verdicts(&mut limiter, "2001:db8::1", 10, Duration::ZERO);
-        assert_eq!(verdicts(&mut limiter, "2001:db8:0:1::1", 1, Duration::ZERO), [LimitVerdict::Drop]);
-        assert_eq!(verdicts(&mut limiter, "2001:db8:1::1", 1, Duration::ZERO), [LimitVerdict::Send]);
+        assert_eq!(verdicts(&mut limiter, "2001:db8:0:1::1", 1, Duration::ZERO), [DROP]);
+        assert_eq!(verdicts(&mut limiter, "2001:db8:1::1", 1, Duration::ZERO), [SEND]);
     }
 
     #[test]
@@ -260,12 +259,12 @@ mod tests {
             truncated: false,
         };
         let verdict = |limiter: &mut DnsLimiter, source: &str, length| {
-            limiter.verdict(source.parse().expect("an address"), 40, &answer_of(length))
+            limiter.refusal(source.parse().expect("an address"), 40, &answer_of(length))
         };
-        assert_eq!(verdict(&mut limiter, "198.51.100.1", 2000), LimitVerdict::Cut);
-        assert_eq!(verdict(&mut limiter, "198.51.100.1", 40), LimitVerdict::Send, "no longer than the query");
-        assert_eq!(verdict(&mut limiter, "127.0.0.1", 2000), LimitVerdict::Send);
-        assert_eq!(verdict(&mut limiter, "::ffff:127.0.0.1", 2000), LimitVerdict::Send);
+        assert_eq!(verdict(&mut limiter, "198.51.100.1", 2000), Some(RefusalReason::SurplusTruncated));
+        assert_eq!(verdict(&mut limiter, "198.51.100.1", 40), SEND, "no longer than the query");
+        assert_eq!(verdict(&mut limiter, "127.0.0.1", 2000), SEND);
+        assert_eq!(verdict(&mut limiter, "::ffff:127.0.0.1", 2000), SEND);
     }
 
     #[test]
@@ -274,8 +273,8 @@ mod tests {
         let source = "192.0.2.1".parse().expect("an address");
         for (kind, subject) in [(AnswerKind::Positive, 1), (AnswerKind::NoName, 1), (AnswerKind::Positive, 2)]
         {
-            assert_eq!(limiter.check_rate(source, kind, subject, SECOND), LimitVerdict::Send);
-            assert_eq!(limiter.check_rate(source, kind, subject, SECOND), LimitVerdict::Drop);
+            assert_eq!(limiter.check_rate(source, kind, subject, SECOND), SEND);
+            assert_eq!(limiter.check_rate(source, kind, subject, SECOND), DROP);
         }
     }
 
@@ -283,11 +282,7 @@ mod tests {
     fn a_network_is_answered_again_after_a_pause() {
         let mut limiter = limiter(10, 0);
         verdicts(&mut limiter, "192.0.2.1", 1000, Duration::ZERO);
-        assert_eq!(
-            verdicts(&mut limiter, "192.0.2.1", 1, SECOND),
-            [LimitVerdict::Drop],
-            "still far above the limit"
-        );
-        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, 2 * SECOND), [LimitVerdict::Send]);
+        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, SECOND), [DROP], "still far above the limit");
+        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, 2 * SECOND), [SEND]);
     }
 }

@@ -5,7 +5,7 @@
 use super::encode::RecordOwner;
 use super::query::{self, rcode};
 use super::rtype;
-use super::store::{BucketIndex, ClosestName, RecordSet, WireName, Zones, name_places};
+use super::store::{BucketIndex, ClosestName, RecordSet, WireName, Zones, first_name};
 use super::zonefile::is_below;
 
 /// Sections in the order in which they are written. Later ones are left out first.
@@ -215,7 +215,7 @@ impl<'a> ZoneResolver<'a> {
             // A set that is already there closes a loop of aliases.
             let is_new = self.add_set(DnsSection::Answer, owner, set, zone);
             let (index, data) = set.records().next()?;
-            return name_places(rtype::CNAME, index, data)[0].filter(|_| is_new);
+            return first_name(rtype::CNAME, index, data).filter(|_| is_new);
         }
         self.add_negative(zone);
         None
@@ -275,7 +275,7 @@ impl<'a> ZoneResolver<'a> {
         }
         let mut host = self.host.take().unwrap_or_default();
         for (index, data) in set.records() {
-            let Some(target) = name_places(set.rtype, index, data)[0] else { continue };
+            let Some(target) = first_name(set.rtype, index, data) else { continue };
             let bytes = self.zones.name(target);
             if self.zones.contains_name(zone, bytes) {
                 host.set(bytes);

@@ -1,7 +1,5 @@
 //! Zones in memory: buckets of names by hash, one allocation each.
 
-use std::ops::Range;
-
 use super::rtype;
 use super::zonefile::is_below;
 
@@ -356,8 +354,8 @@ fn bucket_of(hash: u32, shift: u32) -> u32 {
     hash.checked_shr(shift).unwrap_or(0)
 }
 
-/// Positions of the names in the data at `index`.
-pub(crate) fn name_places(rtype: u16, index: BucketIndex, data: &[u8]) -> [Option<BucketIndex>; 2] {
-    rtype::names(rtype, data)
-        .map(|range: Option<Range<usize>>| range.map(|range| index.offset_by(range.start)))
+/// Position of the first name in the data at `index`.
+pub(crate) fn first_name(rtype: u16, index: BucketIndex, data: &[u8]) -> Option<BucketIndex> {
+    let [range, _] = rtype::names(rtype, data);
+    range.map(|range| index.offset_by(range.start))
 }

@@ -85,7 +85,8 @@ struct TcpShared {
 pub struct TcpServer {
     address: SocketAddr,
     threads: Vec<JoinHandle<()>>,
-    wakers: Vec<Arc<rustix::fd::OwnedFd>>,
+    /// Written once, and never read, so that it wakes all threads.
+    wake: Arc<rustix::fd::OwnedFd>,
     shared: Arc<TcpShared>,
 }
 
@@ -125,17 +126,16 @@ impl TcpServer {
             address = bound_address.ok().flatten().unwrap_or(address);
             listeners.push(listener);
         }
-        let mut server = Self { address, threads: Vec::new(), wakers: Vec::new(), shared: Arc::default() };
+        let listen_error = |what| move |source| TcpError::Listen { address, what, source };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| listen_error("eventfd")(error.into()))?;
+        let mut server = Self { address, threads: Vec::new(), wake: Arc::new(wake), shared: Arc::default() };
         for (number, listener) in listeners.into_iter().enumerate() {
-            let listen_error = |what| move |source| TcpError::Listen { address, what, source };
-            let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|error| listen_error("eventfd")(error.into()))?;
-            let wake = Arc::new(wake);
             let mut thread = TcpThread {
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
                     .map_err(|error| listen_error("epoll_create1")(error.into()))?,
                 listener,
-                wake: Arc::clone(&wake),
+                wake: Arc::clone(&server.wake),
                 connections: Vec::new(),
                 free: Vec::new(),
                 answerer: DnsAnswerer::new(Arc::clone(served_zones)),
@@ -150,7 +150,6 @@ impl TcpServer {
             let spawn_result =
                 std::thread::Builder::new().name(format!("dns-tcp-{number}")).spawn(move || thread.run());
             server.threads.push(spawn_result.map_err(listen_error("starting a thread"))?);
-            server.wakers.push(wake);
         }
         Ok(server)
     }
@@ -175,10 +174,8 @@ impl TcpServer {
 impl Drop for TcpServer {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        for wake in &self.wakers {
-            // Fails only if the counter is full, that is, the thread was woken already.
-            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-        }
+        // Fails only if the counter is full.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
             // The runtime has printed a panic of the thread, and a drop cannot report it.
             let _ = thread.join();

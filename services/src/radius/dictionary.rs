@@ -3,6 +3,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use toml::Value;
+
 use self::ValueForm::{Integer, Ipv4, Ipv6, Named, Text};
 use super::packet::VALUE_BYTES;
 
@@ -51,18 +53,12 @@ const REPLY: &[(&str, u8, ValueForm)] = &[
 // EAP-Message, Message-Authenticator.
 const RESERVED: [u8; 7] = [2, 3, 24, 33, 60, 79, 80];
 
-/// A value in a file of users. Addresses, named values and bytes (hexadecimal digits after `0x`) are text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum AttributeValue {
-    Text(String),
-    Integer(i64),
-}
-
-use AttributeValue as Value;
-
-/// The number and the bytes of an attribute of a reply, or an error message. `Attr-N` with number N has any bytes, as
-/// hexadecimal digits after `0x`.
-pub(crate) fn encode(name: &str, value: &AttributeValue) -> Result<(u8, Vec<u8>), String> {
+/// The number and the bytes of an attribute of a reply, or an error message. Addresses, named values and bytes (hexadecimal
+/// digits after `0x`) are text. `Attr-N` with number N has any bytes.
+pub(crate) fn encode(name: &str, value: &Value) -> Result<(u8, Vec<u8>), String> {
+    if !matches!(value, Value::String(_) | Value::Integer(_)) {
+        return Err(format!("a {} is no value", value.type_str()));
+    }
     let known_attribute = REPLY.iter().find(|(known_name, ..)| known_name.eq_ignore_ascii_case(name));
     let (number, bytes) = match (
         known_attribute,
@@ -74,10 +70,7 @@ pub(crate) fn encode(name: &str, value: &AttributeValue) -> Result<(u8, Vec<u8>)
                 name[5..].parse::<u8>().ok().filter(|number| *number > 0 && !RESERVED.contains(number));
             let number_error =
                 "Attr-N requires an N of 1 to 255 that is not the server's own (2, 3, 24, 33, 60, 79, 80)";
-            let digits = match value {
-                Value::Text(text) => text.strip_prefix("0x"),
-                Value::Integer(_) => None,
-            };
+            let digits = value.as_str().and_then(|text| text.strip_prefix("0x"));
             let digits = digits.ok_or("Attr-N requires hexadecimal digits after 0x, in quotes")?;
             (number.ok_or(number_error)?, hex_bytes(digits)?)
         }
@@ -93,9 +86,9 @@ pub(crate) fn encode(name: &str, value: &AttributeValue) -> Result<(u8, Vec<u8>)
     }
 }
 
-fn encode_form(form: ValueForm, value: &AttributeValue) -> Result<Vec<u8>, String> {
+fn encode_form(form: ValueForm, value: &Value) -> Result<Vec<u8>, String> {
     match (form, value) {
-        (Text, Value::Text(text)) => match text.strip_prefix("0x") {
+        (Text, Value::String(text)) => match text.strip_prefix("0x") {
             Some(digits) => hex_bytes(digits),
             None => Ok(text.as_bytes().to_vec()),
         },
@@ -103,7 +96,7 @@ fn encode_form(form: ValueForm, value: &AttributeValue) -> Result<Vec<u8>, Strin
             Ok(number) => Ok(number.to_be_bytes().to_vec()),
             Err(_) => Err(format!("{number} is not within 0 to 4294967295")),
         },
-        (Named(names), Value::Text(text)) => {
+        (Named(names), Value::String(text)) => {
             let mut known_names = (0_u32..).zip(names.split(' ')).filter(|(_, name)| *name != "-");
             match known_names.clone().find(|(_, name)| name.eq_ignore_ascii_case(text)) {
                 Some((number, _)) => Ok(number.to_be_bytes().to_vec()),
@@ -115,16 +108,16 @@ fn encode_form(form: ValueForm, value: &AttributeValue) -> Result<Vec<u8>, Strin
                 }
             }
         }
-        (Ipv4, Value::Text(text)) => match text.parse::<Ipv4Addr>() {
+        (Ipv4, Value::String(text)) => match text.parse::<Ipv4Addr>() {
             Ok(address) => Ok(address.octets().to_vec()),
             Err(_) => Err(format!("\"{text}\" is not an IPv4 address")),
         },
-        (Ipv6, Value::Text(text)) => match text.parse::<Ipv6Addr>() {
+        (Ipv6, Value::String(text)) => match text.parse::<Ipv6Addr>() {
             Ok(address) => Ok(address.octets().to_vec()),
             Err(_) => Err(format!("\"{text}\" is not an IPv6 address")),
         },
-        (Integer, Value::Text(_)) => Err("requires a number, without quotes".to_owned()),
-        (Text | Ipv4 | Ipv6, Value::Integer(_)) => Err("requires text, in quotes".to_owned()),
+        (Integer | Named(_), _) => Err("requires a number, without quotes".to_owned()),
+        (Text | Ipv4 | Ipv6, _) => Err("requires text, in quotes".to_owned()),
     }
 }
 
@@ -141,7 +134,7 @@ mod tests {
     use super::*;
 
     fn text(name: &str, value: &str) -> Result<(u8, Vec<u8>), String> {
-        encode(name, &Value::Text(value.to_owned()))
+        encode(name, &Value::String(value.to_owned()))
     }
 
     fn integer(name: &str, value: i64) -> Result<(u8, Vec<u8>), String> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use linerate_networks::{Net, NetError};
 use serde::Deserialize;
 
-use super::dictionary::{self, AttributeValue};
+use super::dictionary;
 use super::packet::{MOST_BYTES, VALUE_BYTES};
 use super::secret::PASSWORD_BYTES;
 
@@ -217,18 +217,9 @@ fn user(entry: &UserItem) -> Result<RadiusUser, String> {
     check_length("password", &entry.password, 1, PASSWORD_BYTES)?;
     let mut reply = Vec::new();
     for (name, value) in &entry.reply {
-        let mut add = |value: &toml::Value| -> Result<(), String> {
-            let value = match value {
-                toml::Value::String(text) => AttributeValue::Text(text.clone()),
-                toml::Value::Integer(number) => AttributeValue::Integer(*number),
-                other => return Err(format!("reply.{name}: a {} is no value", other.type_str())),
-            };
-            reply.push(dictionary::encode(name, &value).map_err(|why| format!("reply.{name}: {why}"))?);
-            Ok(())
-        };
-        match value {
-            toml::Value::Array(values) => values.iter().try_for_each(add)?,
-            single => add(single)?,
+        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        for value in values {
+            reply.push(dictionary::encode(name, value).map_err(|why| format!("reply.{name}: {why}"))?);
         }
     }
     let bytes: usize = reply.iter().map(|(_, value)| value.len() + 2).sum();

@@ -58,9 +58,6 @@ pub(crate) struct CostBench {
 
 impl CostBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        if cfg!(debug_assertions) {
-            return super::run_optimized();
-        }
         ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
         ensure!(
             self.pairs >= 2 && self.pairs.is_multiple_of(2),
@@ -103,8 +100,8 @@ impl CostBench {
     }
 
     fn generator(&self, lab: &Lab, target: SocketAddr) -> anyhow::Result<Box<dyn Generator>> {
-        let builder = super::echo_load(target, self.cpu, FLOWS, PAYLOAD);
-        Ok(lab.senders()[0].run(|| builder.start())??)
+        let options = super::echo_load(target, self.cpu, FLOWS, PAYLOAD);
+        Ok(lab.senders()[0].run(|| options.start())??)
     }
 
     /// Measures in turns, with and without the command, and judges.

@@ -65,9 +65,6 @@ struct MeasuredGenerator {
 
 impl GeneratorsBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        if cfg!(debug_assertions) {
-            return super::run_optimized();
-        }
         ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
         super::check_selection(&self.only, programs::SENDING.iter().map(|program| program.name))?;
         if let Some(skipped) = machine::skip_unless_root("bench generators") {

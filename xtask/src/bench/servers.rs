@@ -71,9 +71,6 @@ struct MeasuredServerRun {
 
 impl ServersBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        if cfg!(debug_assertions) {
-            return super::run_optimized();
-        }
         ensure!(self.seconds >= 0.2, "--seconds {}: give 0.2 or more", self.seconds);
         super::check_selection(&self.only, CANDIDATES.iter().map(|candidate| candidate.name))?;
         if let Some(skipped) = machine::skip_unless_root("bench servers") {

@@ -103,12 +103,12 @@ fn doctor_under_traffic(
     const TRIES: usize = 3;
     for _ in 0..TRIES {
         let traffic = GuestTraffic::start(guest, &TO_VIRTIO, flows, traffic::FEW)?;
-        let before = arrived_packets(guest)?;
+        let (begin, before) = arrived_packets(guest)?;
         let document = doctor(guest, step)?;
-        let after = arrived_packets(guest)?;
+        let (end, after) = arrived_packets(guest)?;
         let sent_count = traffic.stop()?;
-        let received = after.packets - before.packets;
-        if received as f64 / (after.seconds - before.seconds) >= f64::from(traffic::FEW) / 2.0 {
+        let received = after - before;
+        if received as f64 / (end - begin) >= f64::from(traffic::FEW) / 2.0 {
             return Ok((document, format!(", {sent_count} packets sent, {received} received")));
         }
         println!(
@@ -120,16 +120,12 @@ fn doctor_under_traffic(
     bail!("vnet0 did not receive half of {} packets per second in {TRIES} tries", traffic::FEW)
 }
 
-struct ArrivedPackets {
-    seconds: f64,
-    packets: u64,
-}
-
-fn arrived_packets(guest: &mut GuestSession) -> anyhow::Result<ArrivedPackets> {
+// Seconds since boot, and packets that vnet0 received.
+fn arrived_packets(guest: &mut GuestSession) -> anyhow::Result<(f64, u64)> {
     let reply = guest.run_successfully("cat /proc/uptime /sys/class/net/vnet0/statistics/rx_packets")?;
     let values: Vec<&str> = reply.output.split_whitespace().collect();
     let [seconds, _, packets] = values[..] else { bail!("unexpected counters: {}", reply.output) };
-    Ok(ArrivedPackets { seconds: seconds.parse()?, packets: packets.parse()? })
+    Ok((seconds.parse()?, packets.parse()?))
 }
 
 fn ids(document: &Value) -> anyhow::Result<BTreeSet<String>> {

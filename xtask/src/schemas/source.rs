@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use syn::{Attribute, Expr, ImplItem, Item, ItemImpl, Lit, Meta, Type};
+use syn::{Attribute, ImplItem, Item, ItemImpl, Meta, Type};
+
+use super::types::text_of;
 
 const CRATES: [&str; 9] = ["cli", "engine", "host", "lab", "load", "services", "trace", "tune", "xtask"];
 
@@ -101,13 +103,7 @@ fn command_result(item: &ItemImpl) -> Option<(String, String)> {
     }
     let Type::Path(self_type) = &*item.self_ty else { return None };
     let schema = item.items.iter().find_map(|item| match item {
-        ImplItem::Const(constant) if constant.ident == "SCHEMA" => match &constant.expr {
-            Expr::Lit(literal) => match &literal.lit {
-                Lit::Str(text) => Some(text.value()),
-                _ => None,
-            },
-            _ => None,
-        },
+        ImplItem::Const(constant) if constant.ident == "SCHEMA" => text_of(&constant.expr),
         _ => None,
     })?;
     Some((schema, self_type.path.segments.last()?.ident.to_string()))

@@ -6,7 +6,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 use syn::punctuated::Punctuated;
 use syn::{
-    Attribute, Expr, Field, Fields, GenericArgument, Item, ItemEnum, Lit, Meta, PathArguments, Token, Type,
+    Attribute, Expr, ExprLit, Field, Fields, GenericArgument, Item, ItemEnum, Lit, Meta, PathArguments,
+    Token, Type,
 };
 
 use super::source::SourceTypes;
@@ -377,12 +378,10 @@ fn with_description(schema: Value, attributes: &[Attribute]) -> Value {
     schema
 }
 
-fn text_of(expression: &Expr) -> Option<String> {
+/// The text of a string literal.
+pub(super) fn text_of(expression: &Expr) -> Option<String> {
     match expression {
-        Expr::Lit(literal) => match &literal.lit {
-            Lit::Str(text) => Some(text.value()),
-            _ => None,
-        },
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
         _ => None,
     }
 }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use linerate_host::CpuSet;
 use linerate_load::LoadSlot;
-use linerate_load::generator::GeneratorBuilder;
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::workload::{WorkloadOptions, WorkloadSource};
 use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaProbe, ReplicaSet, ReplicaSteering};
 use rustix::process::Signal;
@@ -121,10 +121,16 @@ impl BoostReplaceArgs {
 fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
     let workload = source.read(&WorkloadOptions::default())?;
     let run_probe = move |target: SocketAddr, port: u16| {
-        let generator = GeneratorBuilder::default().targets(vec![target]).workload(workload.clone()).flows(1);
-        // Only datagrams from this address and port reach the copy.
-        let generator = generator.sources(vec![target.ip()]).source_ports(port..=port);
-        let mut generator = generator.allow(target.ip()).start_socket()?;
+        let options = GeneratorOptions {
+            workload: workload.clone(),
+            flows: 1,
+            // Only datagrams from this address and port reach the copy.
+            sources: vec![target.ip()],
+            source_ports: Some(port..=port),
+            allowed: vec![target.ip().into()],
+            ..GeneratorOptions::new(vec![target])
+        };
+        let mut generator = options.start_socket()?;
         let slot = LoadSlot { drain: PROBE_DURATION * 4, ..LoadSlot::rate(PROBE_RATE, PROBE_DURATION) };
         generator.run(&slot)
     };

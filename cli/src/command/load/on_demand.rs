@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use linerate_lab::ladder::remote;
+use linerate_load::generator::GeneratorOptions;
 
 use super::LoadArgs;
 
@@ -18,7 +19,8 @@ impl LoadArgs {
             true => self.workload.workload_from_stdin()?,
             false => self.workload.workload()?,
         };
-        let mut generator = self.builder(Arc::clone(&cancel))?.workload(workload).start()?;
+        let options = GeneratorOptions { workload, ..self.generator_options(Arc::clone(&cancel))? };
+        let mut generator = options.start()?;
         remote::serve(&mut *generator, io::stdin(), io::stdout(), &cancel).context("--on-demand")?;
         Ok(ExitCode::SUCCESS)
     }

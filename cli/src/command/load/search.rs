@@ -217,7 +217,7 @@ fn late_ratio_of_failed_probes(capacity: &RepeatedCapacity) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use linerate_load::capacity::ProbeResult;
-    use linerate_load::generator::GeneratorBuilder;
+    use linerate_load::generator::GeneratorOptions;
     use linerate_load::{Latency, SendErrors};
 
     use super::*;
@@ -248,7 +248,7 @@ mod tests {
         // The budget is zero, so nothing is sent.
         let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
         let target = "127.0.0.1:9".parse().expect("an address");
-        let generator = GeneratorBuilder::default().targets(vec![target]).start_socket();
+        let generator = GeneratorOptions::new(vec![target]).start_socket();
         let empty = capacity::search(&mut *generator.expect("a generator"), &options).expect("a result");
         assert!(no_rate_cause(&empty).starts_with("the --time was over before"));
         let errors = |errors| ProbeResult { send_errors: errors, ..probe() };

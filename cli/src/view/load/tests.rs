@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use linerate_load::capacity::{self, SearchOptions};
-use linerate_load::generator::GeneratorBuilder;
+use linerate_load::generator::GeneratorOptions;
 use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::*;
@@ -64,7 +64,7 @@ fn a_ramp_page_has_three_curves_over_the_rate() {
 
 fn generator() -> Box<dyn linerate_load::Generator> {
     let target = "127.0.0.1:9".parse().expect("an address");
-    GeneratorBuilder::default().targets(vec![target]).start_socket().expect("a generator")
+    GeneratorOptions::new(vec![target]).start_socket().expect("a generator")
 }
 
 #[test]

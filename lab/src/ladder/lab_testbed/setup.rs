@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use linerate_host::setting::{NftFamily, Offload, QueueDirection};
 use linerate_host::stage::machine::MachineState;
 use linerate_host::{Host, Setting, SettingValue};
-use linerate_load::generator::{GeneratorBuilder, LiveFrames};
+use linerate_load::generator::{GeneratorOptions, LiveFrames};
 use linerate_load::wire::{IpVersion, LinkSpeed};
 use linerate_load::{Generator, LoadWorkload};
 
@@ -197,22 +197,20 @@ pub(crate) fn generator(
     // Each thread has a flow of its own.
     let threads = placement.generator.len().min(config.flows.max(1) as usize);
     let start = |nice| {
-        sender.run(|| {
-            GeneratorBuilder::default()
-                .targets(vec![target])
-                .threads(threads)
-                .cpus(Some(placement.generator.clone()))
-                .flows(config.flows as usize)
-                .workload(workload.clone())
-                .no_fragment(config.no_fragment)
-                .backend(config.backend)
-                // A step switches GRO off, and then the receiver's veth does not accept live
-                // frames.
-                .live_frames(LiveFrames::Never)
-                .nice(nice)
-                .cancel(sampler.cancel.clone())
-                .start()
-        })
+        let options = GeneratorOptions {
+            threads,
+            cpus: Some(placement.generator.clone()),
+            flows: config.flows as usize,
+            workload: workload.clone(),
+            no_fragment: config.no_fragment,
+            backend: config.backend,
+            // A step switches GRO off, and then the receiver's veth does not accept live frames.
+            live_frames: LiveFrames::Never,
+            nice,
+            cancel: sampler.cancel.clone(),
+            ..GeneratorOptions::new(vec![target])
+        };
+        sender.run(|| options.start())
     };
     if !placement.shared {
         return Ok((start(None)??, None));

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::worker::{SendResult, SocketPlan, SocketWorker};
+use super::worker::{SendResult, SocketWorker};
 use crate::generator::clock;
+use crate::generator::plan::SlotPlan;
 
 // Bursts sent in a row before replies are read.
 const BURSTS_A_LOOK: u32 = 4;
@@ -14,8 +15,8 @@ const PAUSE_NS: u64 = 50_000;
 impl SocketWorker {
     /// Sends a burst of each flow in turn until the slot ends. The intended time of a request is
     /// its send time.
-    pub(super) fn flood(&mut self, plan: &SocketPlan) {
-        let end_ns = plan.start_ns + plan.duration_ns;
+    pub(super) fn flood(&mut self, plan: &SlotPlan) {
+        let end_ns = plan.span.end_ns();
         let mut flow_index = 0;
         let mut bursts = 0u32;
         let mut full_flows = 0;

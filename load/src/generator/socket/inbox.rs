@@ -11,9 +11,10 @@ use socket2::Socket;
 use super::flow_track::FlowTrack;
 use super::intervals::ThreadIntervals;
 use super::requests::RequestSource;
-use super::totals::{CountedParts, ReceivedTotals};
+use super::totals::ReceivedTotals;
 use crate::error::GeneratorError;
 use crate::generator::clock;
+use crate::generator::plan::SlotSpan;
 use crate::sys::{ReceiveBatch, ReplyDatagram};
 
 /// Datagrams per system call.
@@ -69,7 +70,7 @@ impl FlowInbox {
         &mut self,
         flows: &mut [SocketFlow],
         requests: &RequestSource,
-        counted_parts: &CountedParts,
+        span: &SlotSpan,
         wait: Duration,
         touched: &mut Vec<usize>,
     ) -> usize {
@@ -98,7 +99,7 @@ impl FlowInbox {
                             let judgement = requests.judge(&reply, &mut flow.track);
                             let received_ns = || received_ns(&reply, offset_ns, now_ns);
                             if let Some((intended_ns, arrival_ns)) =
-                                self.totals.record_datagram(judgement, received_ns, counted_parts)
+                                self.totals.record_datagram(judgement, received_ns, span)
                             {
                                 self.intervals.record_answered(intended_ns, arrival_ns);
                             }
@@ -175,7 +176,7 @@ mod tests {
         let mut flows = [flow];
         let mut inbox = FlowInbox::new(&flows, 71, intervals).unwrap();
         let wait = Duration::from_secs(10);
-        let count = inbox.receive(&mut flows, &requests, &CountedParts::default(), wait, &mut Vec::new());
+        let count = inbox.receive(&mut flows, &requests, &SlotSpan::default(), wait, &mut Vec::new());
         let counts = inbox.totals.counts;
         assert_eq!((count, counts.answered, counts.corrupt), (1, 1, 0));
     }

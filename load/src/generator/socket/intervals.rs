@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::totals::ReceivedTotals;
 use crate::generator::MAX_BURST;
 use crate::generator::clock;
+use crate::generator::plan::SlotSpan;
 use crate::latency::Latency;
 use crate::outcome::SlotInterval;
 
@@ -76,38 +77,9 @@ pub(super) struct SocketWorkerReport {
     pub(super) ended_ns: u64,
 }
 
-// Division of a slot into intervals; ns of the monotonic clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SlotSplit {
-    pub(super) start_ns: u64,
-    pub(super) duration_ns: u64,
-    pub(super) interval_ns: u64,
-}
-
-impl SlotSplit {
-    fn count(&self) -> usize {
-        usize::try_from(self.duration_ns.div_ceil(self.interval_ns)).unwrap_or(usize::MAX)
-    }
-
-    fn number(&self, at_ns: u64) -> usize {
-        usize::try_from(at_ns.saturating_sub(self.start_ns) / self.interval_ns).unwrap_or(usize::MAX)
-    }
-
-    /// An interval of a slot that ended after `duration`.
-    pub(super) fn interval(&self, number: usize, duration: Duration) -> SlotInterval {
-        let offset = Duration::from_nanos(self.interval_ns.saturating_mul(number as u64));
-        let length = Duration::from_nanos(self.interval_ns).min(duration.saturating_sub(offset));
-        SlotInterval {
-            number: u32::try_from(number).unwrap_or(u32::MAX),
-            begins_seconds: offset.as_secs_f64(),
-            seconds: length.as_secs_f64(),
-            ..SlotInterval::default()
-        }
-    }
-}
-
 pub(super) struct ThreadIntervals {
-    cut: Option<SlotSplit>,
+    span: SlotSpan,
+    /// Empty without intervals.
     counts: Vec<IntervalCounts>,
     /// The first interval that is not over, whose replies `latency` has.
     current: usize,
@@ -120,7 +92,7 @@ pub(super) struct ThreadIntervals {
 impl ThreadIntervals {
     pub(super) fn new(messages: Sender<IntervalMessage>, emptied: Receiver<Latency>) -> Self {
         ThreadIntervals {
-            cut: None,
+            span: SlotSpan::default(),
             counts: Vec::new(),
             current: 0,
             latency: Latency::new(),
@@ -129,30 +101,28 @@ impl ThreadIntervals {
         }
     }
 
-    pub(super) fn begin(&mut self, split: Option<SlotSplit>) {
-        self.cut = split;
+    pub(super) fn begin(&mut self, span: SlotSpan) {
+        self.span = span;
         self.current = 0;
         self.latency.clear();
         self.counts.clear();
-        self.counts.resize(split.map_or(0, |split| split.count()), IntervalCounts::default());
+        self.counts.resize(span.interval_count(), IntervalCounts::default());
     }
 
     /// Counts requests by their intended times, which rise.
     pub(super) fn record_sent(&mut self, count: u64, intended: impl Fn(u64) -> u64) {
-        let Some(split) = self.cut else { return };
         let Some(last_number) = self.counts.len().checked_sub(1) else { return };
-        for number in (0..count).map(|index| split.number(intended(index)).min(last_number)) {
+        for number in (0..count).map(|index| self.span.interval_number(intended(index)).min(last_number)) {
             self.counts[number].sent += 1;
         }
     }
 
     /// Counts a first reply.
     pub(super) fn record_answered(&mut self, intended_ns: u64, received_ns: u64) {
-        let Some(split) = self.cut else { return };
         let Some(last_number) = self.counts.len().checked_sub(1) else { return };
-        self.counts[split.number(intended_ns).min(last_number)].answered += 1;
+        self.counts[self.span.interval_number(intended_ns).min(last_number)].answered += 1;
         // A reply that another socket received shortly before the interval counts in this interval.
-        let number = split.number(received_ns).max(self.current);
+        let number = self.span.interval_number(received_ns).max(self.current);
         self.advance_to(number);
         if let Some(counts) = self.counts.get_mut(number) {
             counts.received += 1;
@@ -162,10 +132,8 @@ impl ThreadIntervals {
 
     /// Reports intervals that are over.
     pub(super) fn end_elapsed(&mut self) {
-        if let Some(split) = self.cut
-            && self.current < self.counts.len()
-        {
-            self.advance_to(split.number(clock::now_ns()));
+        if self.current < self.counts.len() {
+            self.advance_to(self.span.interval_number(clock::now_ns()));
         }
     }
 
@@ -179,7 +147,6 @@ impl ThreadIntervals {
         } else {
             self.advance_to(self.counts.len());
         }
-        self.cut = None;
         std::mem::take(&mut self.counts)
     }
 
@@ -206,17 +173,14 @@ pub(super) struct IntervalSource<'a> {
 // intervals; `None` if a thread is gone.
 pub(super) fn merge_intervals(
     sources: &[IntervalSource<'_>],
-    split: Option<SlotSplit>,
+    span: &SlotSpan,
     observer: &mut dyn FnMut(&SlotInterval),
 ) -> Option<(Vec<SocketWorkerReport>, Vec<SlotInterval>)> {
     let mut reports: Vec<Option<Box<SocketWorkerReport>>> = sources.iter().map(|_| None).collect();
     let mut intervals = Vec::new();
     let mut latency = Latency::new();
-    while let Some(split) = split
-        && reports.iter().any(Option::is_none)
-    {
-        let slot_duration = Duration::from_nanos(split.duration_ns);
-        let mut interval = split.interval(intervals.len(), slot_duration);
+    while span.interval_ns > 0 && reports.iter().any(Option::is_none) {
+        let mut interval = span.interval(intervals.len());
         let mut has_parts = false;
         for (source, report) in sources.iter().zip(&mut reports).filter(|(_, report)| report.is_none()) {
             match source.messages.recv().ok()? {
@@ -270,13 +234,14 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    const CUT: SlotSplit = SlotSplit { start_ns: 1_000, duration_ns: 250, interval_ns: 100 };
+    const SPAN: SlotSpan =
+        SlotSpan { epoch: 0, start_ns: 1_000, start_realtime_ns: 0, duration_ns: 250, interval_ns: 100 };
 
     fn intervals() -> (ThreadIntervals, Receiver<IntervalMessage>, Sender<Latency>) {
         let (sender, messages) = channel();
         let (emptied, empty) = channel();
         let mut intervals = ThreadIntervals::new(sender, empty);
-        intervals.begin(Some(CUT));
+        intervals.begin(SPAN);
         (intervals, messages, emptied)
     }
 
@@ -308,7 +273,7 @@ mod tests {
     #[test]
     fn a_slot_without_intervals_sends_no_interval_messages() {
         let (mut intervals, messages, _emptied) = intervals();
-        intervals.begin(None);
+        intervals.begin(SlotSpan { interval_ns: 0, ..SPAN });
         intervals.record_sent(2, |_| 1_000);
         intervals.record_answered(1_000, 1_300);
         intervals.end_elapsed();
@@ -322,14 +287,13 @@ mod tests {
         drop(intervals);
         let sources = [IntervalSource { messages: &messages, emptied: &emptied }];
         let mut interval_count = 0;
-        assert!(merge_intervals(&sources, Some(CUT), &mut |_| interval_count += 1).is_none());
+        assert!(merge_intervals(&sources, &SPAN, &mut |_| interval_count += 1).is_none());
         assert_eq!(interval_count, 1);
     }
 
     #[test]
     fn a_slot_that_ended_early_keeps_only_its_elapsed_intervals() {
-        let mut intervals: Vec<SlotInterval> =
-            (0..3).map(|number| CUT.interval(number, Duration::from_nanos(250))).collect();
+        let mut intervals: Vec<SlotInterval> = (0..3).map(|number| SPAN.interval(number)).collect();
         assert!((intervals[2].seconds - 50e-9).abs() < 1e-15);
         complete_intervals(&mut intervals, Duration::from_nanos(120), &[]);
         assert_eq!(intervals.len(), 2);

@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::builder::GeneratorBuilder;
-use super::schedule::SendSchedule;
+use super::options::GeneratorOptions;
+use super::plan::{SlotFacts, SlotPlan, SlotSpan};
 use super::thread::GeneratorThread;
-use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
+use super::{Generator, GeneratorDescription, LoadSlot};
 use crate::error::GeneratorError;
 use crate::header::RequestCodec;
 use crate::latency::Latency;
@@ -32,11 +32,11 @@ use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::workload::{LoadWorkload, ReplyCode};
 use flow_track::FlowTrack;
 use inbox::SocketFlow;
-use intervals::{IntervalMessage, IntervalSource, SlotSplit, ThreadIntervals};
+use intervals::{IntervalMessage, IntervalSource, ThreadIntervals};
 use open::{RECEIVE_BUFFER_BYTES, SourceAddresses, open};
-use outcome::{SocketSlot, outcome};
+use outcome::outcome;
 use requests::{EchoRequests, RequestSource, ScriptedRequests};
-use worker::{SendTiming, SocketPlan, SocketWorker};
+use worker::SocketWorker;
 
 // Lead time of a slot, in which all threads wake up and clear their state.
 const LEAD_NS: u64 = 2_000_000;
@@ -60,23 +60,23 @@ pub(super) struct SocketGenerator {
 impl SocketGenerator {
     /// `no_xdp_reason`: why the preferred backend is not used.
     pub(super) fn start(
-        builder: &GeneratorBuilder,
+        options: &GeneratorOptions,
         no_xdp_reason: Option<String>,
     ) -> Result<Self, GeneratorError> {
-        builder.check_files()?;
+        options.check_files()?;
         let run = fastrand::u64(..);
-        let sources = SourceAddresses::from_builder(builder);
+        let sources = SourceAddresses::from_options(options);
         let mut receive_buffer_bytes = u64::MAX;
         let mut flows_by_thread: Vec<Vec<SocketFlow>> = Vec::new();
-        flows_by_thread.resize_with(builder.threads, Vec::new);
-        for id in 0..builder.flows {
-            let socket = open(builder, &sources, id)?;
+        flows_by_thread.resize_with(options.threads, Vec::new);
+        for id in 0..options.flows {
+            let socket = open(options, &sources, id)?;
             let buffer_bytes = socket.recv_buffer_size().map_err(|source| {
                 GeneratorError::system("cannot read SO_RCVBUF of a generator socket", source)
             })?;
             receive_buffer_bytes = receive_buffer_bytes.min(buffer_bytes as u64);
-            flows_by_thread[id % builder.threads]
-                .push(SocketFlow { socket, track: flow_track(builder, run, id as u32) });
+            flows_by_thread[id % options.threads]
+                .push(SocketFlow { socket, track: flow_track(options, run, id as u32) });
         }
         let mut fallbacks = Vec::from_iter(no_xdp_reason);
         if receive_buffer_bytes < RECEIVE_BUFFER_BYTES as u64 {
@@ -85,25 +85,25 @@ impl SocketGenerator {
             ));
         }
         let mut generator = SocketGenerator {
-            threads: Vec::with_capacity(builder.threads),
-            description: builder.describe(receive_buffer_bytes, fallbacks),
-            timeout: builder.timeout,
-            code: match &builder.workload {
+            threads: Vec::with_capacity(options.threads),
+            description: options.describe(receive_buffer_bytes, fallbacks),
+            timeout: options.timeout,
+            code: match &options.workload {
                 LoadWorkload::Echo { .. } => None,
                 LoadWorkload::Exchange(exchange) => exchange.code,
             },
-            tags: builder.workload.narrow_tags(builder.flows),
+            tags: options.workload.narrow_tags(options.flows),
             epoch: 0,
-            cancel: builder.cancel.clone(),
+            cancel: options.cancel.clone(),
         };
         for (index, flows) in flows_by_thread.into_iter().enumerate() {
-            let cpu = builder.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
-            let (requests, blank) = requests(builder, run, index)?;
-            let (burst, cancel) = (builder.burst, builder.cancel.clone());
+            let cpu = options.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
+            let (requests, blank) = requests(options, run, index)?;
+            let (burst, cancel) = (options.burst, options.cancel.clone());
             // Not bounded, so that a thread never waits for the reader of its messages.
             let (message_sender, messages) = channel();
             let (emptied, empty_receiver) = channel();
-            let thread = GeneratorThread::start(index, cpu, builder.nice, move || {
+            let thread = GeneratorThread::start(index, cpu, options.nice, move || {
                 let intervals = ThreadIntervals::new(message_sender.clone(), empty_receiver);
                 let mut worker = SocketWorker::new(flows, requests, &blank, burst, cancel, intervals)?;
                 Ok(move |plan| {
@@ -118,32 +118,15 @@ impl SocketGenerator {
     // Runs a plan per thread and returns their reports; `None` if a thread is gone.
     fn run_all(
         &self,
-        plan: impl Fn(usize) -> SocketPlan,
-        split: Option<SlotSplit>,
+        plans: &[SlotPlan],
+        span: &SlotSpan,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<(Vec<intervals::SocketWorkerReport>, Vec<SlotInterval>)> {
-        for (index, thread) in self.threads.iter().enumerate() {
-            thread.thread.send_plan(plan(index))?;
+        for (thread, plan) in self.threads.iter().zip(plans) {
+            thread.thread.send_plan(*plan)?;
         }
         let sources: Vec<_> = self.threads.iter().map(SocketThread::source).collect();
-        intervals::merge_intervals(&sources, split, observer)
-    }
-
-    fn timing(&self, slot: &LoadSlot, start_ns: u64, thread: usize) -> SendTiming {
-        match slot.mode {
-            PacingMode::Rate { per_second } => {
-                let threads = self.threads.len() as u64;
-                let span = (start_ns, clock::whole_ns(slot.duration));
-                let tick_ns = pace::tick_ns(per_second / threads as f64);
-                let share = (thread as u64, threads);
-                SendTiming::Paced(SendSchedule::from_rate(span, per_second, share, tick_ns))
-            }
-            PacingMode::Window { outstanding } => SendTiming::Window {
-                outstanding: u64::from(outstanding),
-                timeout_ns: clock::whole_ns(self.timeout).max(1_000_000),
-            },
-            PacingMode::Flood => SendTiming::Flood,
-        }
+        intervals::merge_intervals(&sources, span, observer)
     }
 }
 
@@ -159,44 +142,30 @@ impl Generator for SocketGenerator {
     ) -> Result<SlotOutcome, GeneratorError> {
         slot.check_runnable(self.threads.len(), &self.cancel)?;
         self.epoch = self.epoch.wrapping_add(1);
-        let flows_per_thread = self.description.flows.div_ceil(self.threads.len()) as u64;
-        let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows_per_thread;
-        let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
-        let duration_ns = clock::whole_ns(slot.duration);
-        let split = slot.interval_length().map(|interval| SlotSplit {
-            start_ns,
-            duration_ns,
-            interval_ns: clock::whole_ns(interval).max(1),
-        });
-        let plan = |thread| SocketPlan {
-            epoch: self.epoch,
-            start_ns,
-            duration_ns,
-            drain: slot.drain,
-            timing: self.timing(slot, start_ns, thread),
-            cut: split,
-            counts_send_drops: thread == 0,
-        };
-        let Some((reports, intervals)) = self.run_all(plan, split, observer) else {
+        let (flows, threads) = (self.description.flows, self.threads.len());
+        let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows.div_ceil(threads) as u64;
+        let span = SlotSpan::new(slot, self.epoch, lead_ns)?;
+        let plans = SlotPlan::for_threads(slot, span, (flows, threads), self.timeout, pace::tick_ns);
+        let Some((reports, intervals)) = self.run_all(&plans, &span, observer) else {
             // Messages of the other threads must not count as messages of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
-        let slot_facts = SocketSlot {
-            timing: self.timing(slot, start_ns, 0),
-            start_ns,
-            start_realtime_ns,
+        let slot_facts = SlotFacts {
+            slot,
+            span,
+            plans: &plans,
             cancelled: self.cancel.load(Ordering::Relaxed),
             code: self.code,
             tags: self.tags,
         };
-        Ok(outcome(slot, &slot_facts, &reports, intervals))
+        Ok(outcome(&slot_facts, &reports, intervals))
     }
 }
 
 #[derive(Debug)]
 struct SocketThread {
-    thread: GeneratorThread<SocketPlan>,
+    thread: GeneratorThread,
     messages: Receiver<IntervalMessage>,
     emptied: Sender<Latency>,
 }
@@ -207,30 +176,30 @@ impl SocketThread {
     }
 }
 
-fn flow_track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
-    match &builder.workload {
+fn flow_track(options: &GeneratorOptions, run: u64, id: u32) -> FlowTrack {
+    match &options.workload {
         LoadWorkload::Echo { .. } => FlowTrack::for_echo(id),
         LoadWorkload::Exchange(exchange) => {
-            FlowTrack::for_exchange(exchange, run, id, builder.flows.div_ceil(builder.threads))
+            FlowTrack::for_exchange(exchange, run, id, options.flows.div_ceil(options.threads))
         }
     }
 }
 
 // The requests of a thread, and an initial payload with the length of the longest request.
 fn requests(
-    builder: &GeneratorBuilder,
+    options: &GeneratorOptions,
     run: u64,
     thread: usize,
 ) -> Result<(RequestSource, Vec<u8>), GeneratorError> {
-    match &builder.workload {
+    match &options.workload {
         LoadWorkload::Echo { payload_bytes } => {
             let codec = RequestCodec::for_payload(*payload_bytes)?;
             let blank = codec.blank();
             Ok((RequestSource::Echo(EchoRequests::new(codec, run)), blank))
         }
         LoadWorkload::Exchange(exchange) => {
-            let script = ScriptedRequests::new(Arc::clone(exchange), thread, builder.threads);
-            Ok((RequestSource::Exchange(script), vec![0; builder.workload.longest_bytes().max(1)]))
+            let script = ScriptedRequests::new(Arc::clone(exchange), thread, options.threads);
+            Ok((RequestSource::Exchange(script), vec![0; options.workload.longest_bytes().max(1)]))
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{GeneratorError, invalid};
-use crate::generator::builder::GeneratorBuilder;
+use crate::generator::options::GeneratorOptions;
 use crate::sys;
 
 // Receive buffer to request, bytes: replies must not be lost here while a thread is delayed.
@@ -24,48 +24,48 @@ pub(super) struct SourceAddresses {
 }
 
 impl SourceAddresses {
-    pub(super) fn from_builder(builder: &GeneratorBuilder) -> Self {
-        let (v4, v6) = builder.sources.iter().copied().partition(IpAddr::is_ipv4);
+    pub(super) fn from_options(options: &GeneratorOptions) -> Self {
+        let (v4, v6) = options.sources.iter().copied().partition(IpAddr::is_ipv4);
         SourceAddresses { v4, v6 }
     }
 }
 
 /// Opens and connects the socket of a flow.
 pub(super) fn open(
-    builder: &GeneratorBuilder,
+    options: &GeneratorOptions,
     sources: &SourceAddresses,
     id: usize,
 ) -> Result<Socket, GeneratorError> {
-    let target = builder.targets[id % builder.targets.len()];
+    let target = options.targets[id % options.targets.len()];
     let v4 = target.is_ipv4();
     let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM.cloexec(), Some(Protocol::UDP)).map_err(|source| {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         match source.raw_os_error() {
             Some(libc::EMFILE) => {
-                let needed_files = limit.saturating_add(builder.flows as u64);
-                GeneratorError::too_many_flows(builder.flows, needed_files, limit)
+                let needed_files = limit.saturating_add(options.flows as u64);
+                GeneratorError::too_many_flows(options.flows, needed_files, limit)
             }
-            _ => GeneratorError::system(format!("cannot open socket {id} of {}", builder.flows), source),
+            _ => GeneratorError::system(format!("cannot open socket {id} of {}", options.flows), source),
         }
     })?;
-    if let Some(local_address) = source_address(builder, sources, id, v4)? {
+    if let Some(local_address) = source_address(options, sources, id, v4)? {
         socket.bind(&local_address.into()).map_err(|source| bind_error(local_address, source))?;
     }
     socket.connect(&target.into()).map_err(|source| {
         GeneratorError::system(
-            format!("cannot connect flow {id} of {} to {target}", builder.flows),
+            format!("cannot connect flow {id} of {} to {target}", options.flows),
             connect_error(source),
         )
     })?;
-    if builder.no_fragment {
+    if options.no_fragment {
         sys::forbid_fragments(socket.as_fd(), v4)
             .map_err(|source| GeneratorError::system("cannot forbid fragments (IP_MTU_DISCOVER)", source))?;
         let mtu = sys::path_mtu(socket.as_fd(), v4).map_err(|source| {
             GeneratorError::system(format!("cannot read the path MTU to {target}"), source)
         })?;
         let max_payload = mtu.saturating_sub(headers_bytes(v4));
-        let payload = builder.workload.longest_bytes();
+        let payload = options.workload.longest_bytes();
         if payload > max_payload {
             return invalid(format!(
                 "payload of {payload} bytes does not fit the path MTU of {mtu} bytes to {target} unfragmented: at \
@@ -85,21 +85,21 @@ pub(super) fn open(
 
 /// The requested source of a flow, if any; port 0 for any port.
 fn source_address(
-    builder: &GeneratorBuilder,
+    options: &GeneratorOptions,
     sources: &SourceAddresses,
     id: usize,
     v4: bool,
 ) -> Result<Option<SocketAddr>, GeneratorError> {
     let sources: &[IpAddr] = if v4 { &sources.v4 } else { &sources.v6 };
-    let Some(ports) = &builder.source_ports else {
+    let Some(ports) = &options.source_ports else {
         // Flows of one target differ by the number of targets, so divide by it first.
-        let turn = id / builder.targets.len();
+        let turn = id / options.targets.len();
         return Ok(turn.checked_rem(sources.len()).map(|index| SocketAddr::new(sources[index], 0)));
     };
     let any_address = [if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }];
     let sources = if sources.is_empty() { &any_address[..] } else { sources };
     let row = id / sources.len();
-    let too_few = || GeneratorError::too_few_ports(builder.flows, ports.len(), sources.len());
+    let too_few = || GeneratorError::too_few_ports(options.flows, ports.len(), sources.len());
     let port = ports.clone().nth(row).ok_or_else(too_few)?;
     // The source moves by one per port, otherwise a target would always get the same sources.
     let source = sources[(id + row) % sources.len()];
@@ -135,28 +135,31 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn source_of_flow(builder: &GeneratorBuilder, id: usize) -> Result<Option<SocketAddr>, GeneratorError> {
-        source_address(builder, &SourceAddresses::from_builder(builder), id, true)
+    fn source_of_flow(options: &GeneratorOptions, id: usize) -> Result<Option<SocketAddr>, GeneratorError> {
+        source_address(options, &SourceAddresses::from_options(options), id, true)
     }
 
-    fn flow_addresses(builder: &GeneratorBuilder) -> Vec<(usize, SocketAddr)> {
-        let flow = |id| (id % builder.targets.len(), source_of_flow(builder, id).unwrap().unwrap());
-        (0..builder.flows).map(flow).collect()
+    fn flow_addresses(options: &GeneratorOptions) -> Vec<(usize, SocketAddr)> {
+        let flow = |id| (id % options.targets.len(), source_of_flow(options, id).unwrap().unwrap());
+        (0..options.flows).map(flow).collect()
     }
 
     #[test]
     fn flows_use_each_source_and_port_pair_once_across_all_targets() {
         let targets = vec!["10.0.0.1:7".parse().unwrap(), "10.0.0.2:7".parse().unwrap()];
-        let sources = vec!["10.0.1.1".parse().unwrap(), "10.0.1.2".parse().unwrap()];
-        let builder =
-            GeneratorBuilder::default().targets(targets).sources(sources).source_ports(5000..=5003).flows(8);
-        let flows = flow_addresses(&builder);
+        let options = GeneratorOptions {
+            sources: vec!["10.0.1.1".parse().unwrap(), "10.0.1.2".parse().unwrap()],
+            source_ports: Some(5000..=5003),
+            flows: 8,
+            ..GeneratorOptions::new(targets)
+        };
+        let flows = flow_addresses(&options);
         let pairs: HashSet<SocketAddr> = flows.iter().map(|(_, from)| *from).collect();
         assert_eq!(pairs.len(), 8, "no pair of source and port is used twice");
         let paths: HashSet<(usize, IpAddr)> = flows.iter().map(|(to, from)| (*to, from.ip())).collect();
         assert_eq!(paths.len(), 4);
         assert!(flows.iter().take(2).all(|(_, from)| from.port() == 5000));
-        let error = source_of_flow(&builder.flows(9), 8).unwrap_err().to_string();
+        let error = source_of_flow(&GeneratorOptions { flows: 9, ..options }, 8).unwrap_err().to_string();
         assert!(
             error.contains("9 flows, but 4 source ports on 2 source") && error.contains("8 flows"),
             "{error}"
@@ -174,9 +177,10 @@ mod tests {
 
     #[test]
     fn ports_without_sources_leave_the_address_to_the_kernel() {
-        let builder = GeneratorBuilder::default().targets(vec!["10.0.0.1:7".parse().unwrap()]).flows(2);
-        assert!(source_of_flow(&builder, 0).unwrap().is_none());
-        let builder = builder.source_ports(9..=10);
-        assert_eq!(flow_addresses(&builder)[1].1, "0.0.0.0:10".parse().unwrap());
+        let targets = vec!["10.0.0.1:7".parse().unwrap()];
+        let options = GeneratorOptions { flows: 2, ..GeneratorOptions::new(targets) };
+        assert!(source_of_flow(&options, 0).unwrap().is_none());
+        let options = GeneratorOptions { source_ports: Some(9..=10), ..options };
+        assert_eq!(flow_addresses(&options)[1].1, "0.0.0.0:10".parse().unwrap());
     }
 }

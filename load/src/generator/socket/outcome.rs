@@ -2,39 +2,24 @@
 
 use super::intervals;
 use super::intervals::SocketWorkerReport;
-use super::worker::SendTiming;
-use crate::generator::LoadSlot;
 use crate::generator::account::SlotRates;
 use crate::generator::bursts::BurstLengths;
+use crate::generator::plan::SlotFacts;
 use crate::latency::Latency;
 use crate::outcome::{
     CodeCount, QueueMedians, SelfWatch, SendErrors, SlotInterval, SlotOutcome, mean_in_flight,
 };
 use crate::workload::ReplyCode;
 
-/// Facts of a slot that the reports of its threads do not have.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SocketSlot {
-    pub(super) timing: SendTiming,
-    pub(super) start_ns: u64,
-    pub(super) start_realtime_ns: u64,
-    pub(super) cancelled: bool,
-    pub(super) code: Option<ReplyCode>,
-    /// Distinct tags of all flows together; `None` if tags do not repeat soon.
-    pub(super) tags: Option<u64>,
-}
-
 pub(super) fn outcome(
-    slot: &LoadSlot,
-    slot_facts: &SocketSlot,
+    slot_facts: &SlotFacts<'_>,
     reports: &[SocketWorkerReport],
     mut intervals: Vec<SlotInterval>,
 ) -> SlotOutcome {
-    let SocketSlot { timing, start_ns, start_realtime_ns, cancelled, code, tags } = *slot_facts;
     let mut latency = Latency::new();
     let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
     let mut errors = SendErrors::default();
-    let mut watch = SelfWatch::default();
+    let mut watch = SelfWatch { tick_ns: slot_facts.tick_ns(), ..SelfWatch::default() };
     for report in reports {
         latency.merge(&report.totals.latency);
         first_half.merge(&report.totals.first_half);
@@ -51,19 +36,16 @@ pub(super) fn outcome(
     let answered = sum(|report| report.totals.counts.answered);
     let last_sent_ns = reports.iter().map(|report| report.sends.last_sent_ns).max().unwrap_or(0);
     let ended_ns = reports.iter().map(|report| report.ended_ns).max().unwrap_or(0);
-    let rates = SlotRates::new(slot, start_ns, last_sent_ns, ended_ns, sent, cancelled);
+    let rates = SlotRates::new(slot_facts, last_sent_ns, ended_ns, sent);
     intervals::complete_intervals(&mut intervals, rates.duration, reports);
-    if let SendTiming::Paced(schedule) = timing {
-        watch.tick_ns = schedule.max_delay_ns();
-    }
     let (send_errors, short_calls) =
         (sum(|report| report.send_buffer_errors), sum(|report| report.sends.short_calls));
     // The counter is that of the network namespace, so that other programs may add to it.
     watch.send_drops = send_errors.saturating_sub(short_calls).min(sent - answered);
     let late = sum(|report| report.totals.counts.late);
-    watch.bound_because = rates.bound_because(&errors, &watch, late, tags);
+    watch.bound_because = rates.bound_because(&errors, &watch, late, slot_facts.tags);
     SlotOutcome {
-        started_realtime_ns: start_realtime_ns,
+        started_realtime_ns: slot_facts.span.start_realtime_ns,
         sent,
         answered,
         lost: sent - answered,
@@ -80,7 +62,7 @@ pub(super) fn outcome(
         answered_per_second: rates.per_second(sum(|report| report.totals.counts.answered_in_time)),
         second_half_ns: latency.without(&first_half),
         latency_ns: latency,
-        codes: code.map_or_else(Vec::new, |code| codes(code, reports)),
+        codes: slot_facts.code.map_or_else(Vec::new, |code| codes(code, reports)),
         unverified: 0,
         bursts: bursts(reports).summary(),
         intervals,
@@ -108,7 +90,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::generator::socket::intervals::{SendCounts, SlotSplit};
+    use crate::generator::LoadSlot;
+    use crate::generator::plan::SlotSpan;
+    use crate::generator::socket::intervals::SendCounts;
     use crate::generator::socket::totals::{DatagramCounts, ReceivedTotals};
     use crate::outcome::{BoundReason, SendBursts};
     use crate::workload::ReplyMark;
@@ -128,17 +112,13 @@ mod tests {
         }
     }
 
-    const FACTS: SocketSlot = SocketSlot {
-        timing: SendTiming::Window { outstanding: 1, timeout_ns: 1 },
-        start_ns: 0,
-        start_realtime_ns: 0,
-        cancelled: false,
-        code: None,
-        tags: None,
-    };
+    fn facts(slot: &LoadSlot) -> SlotFacts<'_> {
+        let span = SlotSpan::default();
+        SlotFacts { slot, span, plans: &[], cancelled: false, code: None, tags: None }
+    }
 
     fn outcome_of(slot: &LoadSlot, cancelled: bool, reports: &[SocketWorkerReport]) -> SlotOutcome {
-        outcome(slot, &SocketSlot { cancelled, ..FACTS }, reports, Vec::new())
+        outcome(&SlotFacts { cancelled, ..facts(slot) }, reports, Vec::new())
     }
 
     #[test]
@@ -194,9 +174,9 @@ mod tests {
             (Some(1_000), &[]),
             (Some(512), &[BoundReason::TagsUsedUp { ratio: 0.1 }]),
         ] {
-            let slot_facts = SocketSlot { tags, ..FACTS };
             let slot = LoadSlot::rate(1_000.0, SECOND);
-            let outcome = outcome(&slot, &slot_facts, std::slice::from_ref(&late), Vec::new());
+            let slot_facts = SlotFacts { tags, ..facts(&slot) };
+            let outcome = outcome(&slot_facts, std::slice::from_ref(&late), Vec::new());
             assert_eq!(outcome.self_watch.bound_because, expected);
         }
     }
@@ -219,10 +199,11 @@ mod tests {
             report
         };
         let once = report_until(100_000, 500_000_000, 1);
-        let split = SlotSplit { start_ns: 0, duration_ns: 1_000_000_000, interval_ns: 100_000_000 };
-        let intervals = (0..10).map(|number| split.interval(number, SECOND)).collect();
-        let slot_facts = SocketSlot { cancelled: true, ..FACTS };
-        let outcome = outcome(&LoadSlot::rate(1.0, SECOND), &slot_facts, &[once], intervals);
+        let span = SlotSpan { duration_ns: 1_000_000_000, interval_ns: 100_000_000, ..SlotSpan::default() };
+        let intervals = (0..10).map(|number| span.interval(number)).collect();
+        let slot = LoadSlot::rate(1.0, SECOND);
+        let slot_facts = SlotFacts { cancelled: true, ..facts(&slot) };
+        let outcome = outcome(&slot_facts, &[once], intervals);
         assert_eq!(outcome.duration, SECOND / 2);
         assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (2.0, 2.0));
         assert_eq!(outcome.intervals.len(), 5, "intervals without requests count");

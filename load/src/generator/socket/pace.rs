@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::worker::{SendResult, SocketPlan, SocketWorker};
+use super::worker::{SendResult, SocketWorker};
 use crate::generator::clock;
+use crate::generator::plan::SlotPlan;
 use crate::generator::schedule::SendSchedule;
 
 /// A tick at rates of fewer requests per tick than half a burst.
@@ -26,12 +27,12 @@ pub(super) fn tick_ns(per_second: f64) -> u64 {
 }
 
 impl SocketWorker {
-    pub(super) fn pace(&mut self, plan: &SocketPlan, schedule: &SendSchedule) {
-        let limit_ns = schedule.limit_ns(plan.duration_ns);
+    pub(super) fn pace(&mut self, plan: &SlotPlan, schedule: &SendSchedule) {
+        let limit_ns = schedule.limit_ns(plan.span.duration_ns);
         let mut sent_count = 0;
         let mut flow_index = 0;
         let mut bursts = 0;
-        let mut last_tick_ns = plan.start_ns;
+        let mut last_tick_ns = plan.span.start_ns;
         loop {
             let tick_began_ns = clock::now_ns();
             let allowed_count = schedule.allowed(sent_count, tick_began_ns, last_tick_ns);

@@ -1,5 +1,6 @@
 //! Counters of received datagrams by kind.
 
+use crate::generator::plan::SlotSpan;
 use crate::latency::Latency;
 use crate::outcome::SendErrors;
 
@@ -41,14 +42,6 @@ pub(super) struct DatagramCounts {
     pub(super) late: u64,
 }
 
-// Limits of the parts of a slot, ns of the monotonic clock.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CountedParts {
-    pub(super) half_ns: u64,
-    pub(super) last_quarter_ns: u64,
-    pub(super) end_ns: u64,
-}
-
 impl Default for ReceivedTotals {
     fn default() -> Self {
         ReceivedTotals {
@@ -78,7 +71,7 @@ impl ReceivedTotals {
         &mut self,
         judgement: DatagramKind,
         received_ns: impl FnOnce() -> u64,
-        parts: &CountedParts,
+        span: &SlotSpan,
     ) -> Option<(u64, u64)> {
         match judgement {
             DatagramKind::Corrupt => self.counts.corrupt += 1,
@@ -92,21 +85,21 @@ impl ReceivedTotals {
                     self.codes[usize::from(code)] += 1;
                 }
                 let received_ns = received_ns();
-                self.record_latency(intended_ns, received_ns, parts);
+                self.record_latency(intended_ns, received_ns, span);
                 return Some((intended_ns, received_ns));
             }
         }
         None
     }
 
-    fn record_latency(&mut self, intended_ns: u64, received_ns: u64, parts: &CountedParts) {
+    fn record_latency(&mut self, intended_ns: u64, received_ns: u64, span: &SlotSpan) {
         let latency_ns = received_ns.saturating_sub(intended_ns);
         self.latency.record(latency_ns);
-        if intended_ns < parts.half_ns {
+        if intended_ns < span.half_ns() {
             self.first_half.record(latency_ns);
-        } else if intended_ns >= parts.last_quarter_ns {
+        } else if intended_ns >= span.last_quarter_ns() {
             self.last_quarter.record(latency_ns);
         }
-        self.counts.answered_in_time += u64::from(received_ns <= parts.end_ns);
+        self.counts.answered_in_time += u64::from(received_ns <= span.end_ns());
     }
 }

@@ -2,26 +2,24 @@
 
 use std::time::Duration;
 
-use super::worker::{SendResult, SocketPlan, SocketWorker};
+use super::worker::{SendResult, SocketWorker};
 use crate::generator::clock;
+use crate::generator::plan::{SlotPlan, TIMEOUT_PARTS};
 
 // Interval at which all flows are topped up, even those without replies.
 const SWEEP_NS: u64 = 1_000_000;
 
-// Number of parts of the timeout. A place is released at most one part late.
-const PARTS: u64 = 8;
-
 impl SocketWorker {
     /// Keeps `outstanding` requests per flow under way until the slot ends.
-    pub(super) fn keep_windows_full(&mut self, plan: &SocketPlan, outstanding: u64, timeout_ns: u64) {
-        let end_ns = plan.start_ns + plan.duration_ns;
-        let part_ns = timeout_ns.div_ceil(PARTS).max(1);
+    pub(super) fn keep_windows_full(&mut self, plan: &SlotPlan, outstanding: u64, part_ns: u64) {
+        let end_ns = plan.span.end_ns();
         // The next sequence of each flow at one time. Earlier requests that are still unanswered one
         // timeout later release their places.
-        let mut marks: [Vec<u64>; PARTS as usize] = std::array::from_fn(|_| vec![0; self.flows.len()]);
+        let mut marks: [Vec<u64>; TIMEOUT_PARTS as usize] =
+            std::array::from_fn(|_| vec![0; self.flows.len()]);
         let mut mark_index = 0;
-        let mut next_mark_ns = plan.start_ns + part_ns;
-        let mut next_sweep_ns = plan.start_ns;
+        let mut next_mark_ns = plan.span.start_ns + part_ns;
+        let mut next_sweep_ns = plan.span.start_ns;
         loop {
             let now_ns = clock::now_ns();
             if now_ns >= end_ns || self.is_cancelled() {

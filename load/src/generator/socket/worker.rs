@@ -7,13 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::inbox::{FlowInbox, SocketFlow};
-use super::intervals::{SendCounts, SlotSplit, SocketWorkerReport, ThreadIntervals};
+use super::intervals::{SendCounts, SocketWorkerReport, ThreadIntervals};
 use super::requests::RequestSource;
 use super::send_drops::send_buffer_errors;
-use super::totals::CountedParts;
 use crate::error::GeneratorError;
 use crate::generator::drain::DrainWait;
-use crate::generator::schedule::SendSchedule;
+use crate::generator::plan::{SendTiming, SlotPlan, SlotSpan};
 use crate::generator::{MAX_BURST, clock};
 use crate::outcome::LATE_NS;
 use crate::sys::{self, SendBatch};
@@ -43,31 +42,6 @@ const ICMP_ERRORS: [i32; 7] = [
     libc::EPROTO,
 ];
 
-// The work of one thread in a slot; times in ns of the monotonic clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SocketPlan {
-    pub(super) epoch: u32,
-    pub(super) start_ns: u64,
-    pub(super) duration_ns: u64,
-    pub(super) drain: Duration,
-    pub(super) timing: SendTiming,
-    pub(super) cut: Option<SlotSplit>,
-    /// Whether this thread reads the counter of its network namespace.
-    pub(super) counts_send_drops: bool,
-}
-
-/// When the requests of a thread leave.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum SendTiming {
-    Paced(SendSchedule),
-    /// One window per flow.
-    Window {
-        outstanding: u64,
-        timeout_ns: u64,
-    },
-    Flood,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendResult {
     /// Number of requests that left.
@@ -87,7 +61,7 @@ pub(super) struct SocketWorker {
     inbox: FlowInbox,
     requests: RequestSource,
     batch: SendBatch,
-    expected: CountedParts,
+    span: SlotSpan,
     cancel: Arc<AtomicBool>,
 }
 
@@ -105,7 +79,7 @@ impl SocketWorker {
             inbox: FlowInbox::new(&flows, blank.len(), intervals)?,
             touched: Vec::with_capacity(flows.len()),
             batch: SendBatch::new(burst, blank),
-            expected: CountedParts::default(),
+            span: SlotSpan::default(),
             flows,
             requests,
             burst,
@@ -114,21 +88,22 @@ impl SocketWorker {
         })
     }
 
-    pub(super) fn run(&mut self, plan: &SocketPlan) -> SocketWorkerReport {
+    pub(super) fn run(&mut self, plan: &SlotPlan) -> SocketWorkerReport {
         self.begin(plan);
-        let send_errors = || if plan.counts_send_drops { send_buffer_errors() } else { 0 };
+        // The counter is that of the network namespace, so one thread reads it.
+        let send_errors = || if plan.thread == 0 { send_buffer_errors() } else { 0 };
         let (drops_before, send_errors_before) = (self.receive_drops(), send_errors());
-        self.wait_until(plan.start_ns);
+        self.wait_until(plan.span.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
             _ if self.is_cancelled() => {}
             SendTiming::Paced(schedule) => self.pace(plan, &schedule),
-            SendTiming::Window { outstanding, timeout_ns } => {
-                self.keep_windows_full(plan, outstanding, timeout_ns);
+            SendTiming::Window { outstanding, part_ns } => {
+                self.keep_windows_full(plan, outstanding, part_ns);
             }
             SendTiming::Flood => self.flood(plan),
         }
-        let ended_ns = if self.is_cancelled() { clock::now_ns() } else { plan.start_ns + plan.duration_ns };
+        let ended_ns = if self.is_cancelled() { clock::now_ns() } else { plan.span.end_ns() };
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.drain(plan.drain);
@@ -206,8 +181,8 @@ impl SocketWorker {
 
     /// Receives on all flows, waiting up to `wait` for the first datagram; leaves the flows in `touched`.
     pub(super) fn receive(&mut self, wait: Duration) -> usize {
-        let (requests, counted_parts) = (&self.requests, &self.expected);
-        let count = self.inbox.receive(&mut self.flows, requests, counted_parts, wait, &mut self.touched);
+        let (requests, span) = (&self.requests, &self.span);
+        let count = self.inbox.receive(&mut self.flows, requests, span, wait, &mut self.touched);
         self.inbox.intervals.end_elapsed();
         count
     }
@@ -222,17 +197,15 @@ impl SocketWorker {
         }
     }
 
-    fn begin(&mut self, plan: &SocketPlan) {
+    fn begin(&mut self, plan: &SlotPlan) {
         let requests_in_view = self.requests_in_view(plan);
         for flow in &mut self.flows {
             flow.track.begin(requests_in_view);
         }
-        self.requests.begin(plan.epoch);
+        self.requests.begin(plan.span.epoch);
         self.inbox.totals.clear();
-        self.inbox.intervals.begin(plan.cut);
-        self.expected.half_ns = plan.start_ns + plan.duration_ns / 2;
-        self.expected.last_quarter_ns = plan.start_ns + plan.duration_ns / 4 * 3;
-        self.expected.end_ns = plan.start_ns + plan.duration_ns;
+        self.inbox.intervals.begin(plan.span);
+        self.span = plan.span;
         self.counts = SendCounts::default();
     }
 
@@ -250,11 +223,11 @@ impl SocketWorker {
     }
 
     /// The number of requests in view per flow: all that may still be answered.
-    fn requests_in_view(&self, plan: &SocketPlan) -> u64 {
+    fn requests_in_view(&self, plan: &SlotPlan) -> u64 {
         let flows = self.flows.len().max(1) as u64;
         match plan.timing {
             SendTiming::Paced(schedule) => {
-                let span_ns = plan.duration_ns.min(clock::whole_ns(SPAN) + clock::whole_ns(plan.drain));
+                let span_ns = plan.span.duration_ns.min(clock::whole_ns(SPAN) + clock::whole_ns(plan.drain));
                 let requests = span_ns as f64 / schedule.step_ns / flows as f64;
                 // Bursts differ in length, so a flow may get more than its even share.
                 (requests * 2.0) as u64

@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use rustix::thread::sched_getaffinity;
 
-use super::builder::{GeneratorBuilder, LiveFrames};
-use super::schedule::SendSchedule;
+use super::options::{GeneratorOptions, LiveFrames};
+use super::plan::{SlotFacts, SlotPlan, SlotSpan};
 use super::thread::GeneratorThread;
-use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
+use super::{Generator, GeneratorDescription, LoadSlot, PacingMode};
 use crate::error::GeneratorError;
 use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::workload::{LoadWorkload, ReplyCode};
@@ -34,9 +34,8 @@ use judge::ReplyJudge;
 use outcome::{XdpSlot, outcome};
 use program::LoadProgram;
 use route::FlowRoutes;
-use slot::SlotFrame;
 use watch::IntervalWatch;
-use worker::{XdpPlan, XdpTiming, XdpWorker, XdpWorkerReport};
+use worker::{XdpWorker, XdpWorkerReport};
 
 // Lead time of a slot, in which all threads wake up.
 const LEAD_NS: u64 = 2_000_000;
@@ -64,7 +63,7 @@ const TRIAL_REQUESTS: f64 = 20.0;
 #[derive(Debug)]
 pub(super) struct XdpGenerator {
     // In this order: threads and judge end before the program goes.
-    threads: Vec<GeneratorThread<XdpPlan>>,
+    threads: Vec<GeneratorThread>,
     reports: Receiver<XdpWorkerReport>,
     judge: Option<ReplyJudge>,
     program: Arc<LoadProgram>,
@@ -76,19 +75,19 @@ pub(super) struct XdpGenerator {
     frames_untried: bool,
     code: Option<ReplyCode>,
     tags: Option<u64>,
-    timeout_ns: u64,
+    timeout: Duration,
     epoch: u32,
     description: GeneratorDescription,
     cancel: Arc<AtomicBool>,
 }
 
 impl XdpGenerator {
-    pub(super) fn start(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
-        let routes = FlowRoutes::find(builder)?;
-        let cpus = thread_cpus(builder)?;
+    pub(super) fn start(options: &GeneratorOptions) -> Result<Self, GeneratorError> {
+        let routes = FlowRoutes::find(options)?;
+        let cpus = thread_cpus(options)?;
         let run = fastrand::u64(..);
-        let mut program = LoadProgram::start(&routes, builder, run, &cpus)?;
-        let (judge, requests, code) = match &builder.workload {
+        let mut program = LoadProgram::start(&routes, options, run, &cpus)?;
+        let (judge, requests, code) = match &options.workload {
             LoadWorkload::Echo { .. } => (None, 1, None),
             LoadWorkload::Exchange(exchange) => {
                 let judge = match &exchange.verify {
@@ -107,9 +106,9 @@ impl XdpGenerator {
         let (report_sender, reports) = channel();
         let mut threads = Vec::with_capacity(cpus.len());
         for ((index, &cpu), outlets) in cpus.iter().enumerate().zip(outlets) {
-            let (program, cancel) = (Arc::clone(&program), Arc::clone(&builder.cancel));
+            let (program, cancel) = (Arc::clone(&program), Arc::clone(&options.cancel));
             let (reports, row_index) = (report_sender.clone(), cpu as usize);
-            threads.push(GeneratorThread::start(index, Some(cpu), builder.nice, move || {
+            threads.push(GeneratorThread::start(index, Some(cpu), options.nice, move || {
                 program.enter_thread()?;
                 Ok(move |plan| {
                     let Some(row) = program.rows.get(row_index) else { return false };
@@ -121,7 +120,7 @@ impl XdpGenerator {
             backend: "xdp".to_owned(),
             cpus: cpus.clone(),
             sources: source_addresses(&routes),
-            ..builder.describe(0, fallback_notes(&routes))
+            ..options.describe(0, fallback_notes(&routes))
         };
         Ok(XdpGenerator {
             threads,
@@ -131,14 +130,14 @@ impl XdpGenerator {
             cpus,
             hands_over: routes.hands_over,
             requests,
-            live_frames: if routes.no_frames.is_none() { builder.live_frames } else { LiveFrames::Never },
+            live_frames: if routes.no_frames.is_none() { options.live_frames } else { LiveFrames::Never },
             frames_untried: routes.frames_untried,
             code,
-            tags: builder.workload.narrow_tags(builder.flows),
-            timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
+            tags: options.workload.narrow_tags(options.flows),
+            timeout: options.timeout,
             epoch: 0,
             description,
-            cancel: Arc::clone(&builder.cancel),
+            cancel: Arc::clone(&options.cancel),
         })
     }
 
@@ -166,23 +165,12 @@ impl XdpGenerator {
         Ok(())
     }
 
-    fn timings(&self, slot: &LoadSlot, start_ns: u64) -> Vec<XdpTiming> {
-        let threads = self.cpus.len() as u64;
+    fn plans(&self, slot: &LoadSlot, span: SlotSpan) -> Vec<SlotPlan> {
+        let counts = (self.program.flows.len(), self.cpus.len());
+        let mut plans = SlotPlan::for_threads(slot, span, counts, self.timeout, |_| TICK_NS);
         let live_frames = self.uses_live_frames(slot);
-        let timing = |thread: u64| match slot.mode {
-            PacingMode::Rate { per_second } => {
-                let span = (start_ns, clock::whole_ns(slot.duration));
-                let schedule = SendSchedule::from_rate(span, per_second, (thread, threads), TICK_NS);
-                if live_frames { XdpTiming::Waits(schedule) } else { XdpTiming::Ticks(schedule) }
-            }
-            PacingMode::Window { outstanding } => {
-                let flows = (self.program.flows.len() as u64 - thread).div_ceil(threads);
-                let part_ns = slot::part_ns(self.timeout_ns);
-                XdpTiming::Window { outstanding: u64::from(outstanding) * flows, part_ns }
-            }
-            PacingMode::Flood => XdpTiming::Flood { live_frames },
-        };
-        (0..threads).map(timing).collect()
+        plans.iter_mut().for_each(|plan| plan.live_frames = live_frames);
+        plans
     }
 }
 
@@ -204,25 +192,16 @@ impl Generator for XdpGenerator {
         let lead_ns = LEAD_NS
             + FLOW_LEAD_NS * self.program.flows.len() as u64
             + ROW_LEAD_NS * self.program.rows.len() as u64;
-        let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
-        let duration_ns = clock::whole_ns(slot.duration);
-        let frame = SlotFrame {
-            epoch: self.epoch,
-            start_ns,
-            duration_ns,
-            interval_ns: slot.interval_length().map_or(0, clock::whole_ns),
-        };
-        let timings = self.timings(slot, start_ns);
+        let span = SlotSpan::new(slot, self.epoch, lead_ns)?;
+        let plans = self.plans(slot, span);
         if let Some(judge) = &self.judge {
-            judge.begin(start_ns);
+            judge.begin(span.start_ns);
         }
-        slot::begin(&self.program, &frame, &self.cpus, &timings, self.requests);
-        for (thread, timing) in self.threads.iter().zip(&timings) {
-            thread
-                .send_plan(XdpPlan { start_ns, duration_ns, timing: *timing })
-                .ok_or(GeneratorError::Worker)?;
+        slot::begin(&self.program, &span, &self.cpus, &plans, self.requests);
+        for (thread, plan) in self.threads.iter().zip(&plans) {
+            thread.send_plan(*plan).ok_or(GeneratorError::Worker)?;
         }
-        let mut watch = IntervalWatch::new(&self.program, self.hands_over, frame);
+        let mut watch = IntervalWatch::new(&self.program, self.hands_over, span);
         let Some(mut reports) = watch.collect_reports(&self.reports, &self.threads, observer) else {
             // Reports of the other threads must not count as reports of the next slot.
             self.threads.clear();
@@ -235,27 +214,23 @@ impl Generator for XdpGenerator {
         let verdicts = slot::RowTotals::read(&self.program, self.hands_over).verdicts;
         let (failures, unjudged) =
             self.judge.as_ref().map_or((Vec::new(), 0), |judge| judge.finish(verdicts));
-        let slot_facts = XdpSlot {
+        let facts = SlotFacts {
             slot,
-            frame,
-            start_realtime_ns,
-            timings: &timings,
+            span,
+            plans: &plans,
             cancelled: self.cancel.load(Ordering::Relaxed),
-            hands_over: self.hands_over,
             code: self.code,
             tags: self.tags,
-            reports: &reports,
-            intervals,
-            failures,
-            unjudged,
         };
-        Ok(outcome(&self.program, slot_facts))
+        let hands_over = self.hands_over;
+        let slot = XdpSlot { facts, hands_over, reports: &reports, intervals, failures, unjudged };
+        Ok(outcome(&self.program, slot))
     }
 }
 
 /// One CPU per thread: the requested CPUs, or the first CPUs that the caller may use.
-fn thread_cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
-    let mut cpus = match &builder.cpus {
+fn thread_cpus(options: &GeneratorOptions) -> Result<Vec<u32>, GeneratorError> {
+    let mut cpus = match &options.cpus {
         Some(cpus) => cpus.clone(),
         None => {
             let allowed = sched_getaffinity(None)
@@ -268,14 +243,14 @@ fn thread_cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
     };
     let mut unique_cpus = HashSet::new();
     cpus.retain(|cpu| unique_cpus.insert(*cpu));
-    if cpus.len() < builder.threads {
+    if cpus.len() < options.threads {
         return Err(GeneratorError::xdp(format!(
             "{} threads on {} CPUs: each needs one of its own, ask for fewer threads",
-            builder.threads,
+            options.threads,
             cpus.len()
         )));
     }
-    cpus.truncate(builder.threads);
+    cpus.truncate(options.threads);
     Ok(cpus)
 }
 

@@ -15,7 +15,7 @@ use linerate_host::netlink;
 use super::frame::{self, request_headers};
 use super::route::FlowRoutes;
 use crate::error::{GeneratorError, invalid};
-use crate::generator::builder::{GeneratorBuilder, LiveFrames};
+use crate::generator::options::{GeneratorOptions, LiveFrames};
 use crate::generator::tag_salt;
 use crate::header::RequestCodec;
 use crate::sys::xdp::{
@@ -84,11 +84,11 @@ impl LoadProgram {
     /// Loads the programs and attaches them; flow `id` is kept in the row of CPU `cpus[id % cpus.len()]`.
     pub(super) fn start(
         routes: &FlowRoutes,
-        builder: &GeneratorBuilder,
+        options: &GeneratorOptions,
         run: u64,
         cpus: &[u32],
     ) -> Result<Self, GeneratorError> {
-        let workload = &builder.workload;
+        let workload = &options.workload;
         let settings = settings(routes, workload, run)?;
         let requests = match workload {
             LoadWorkload::Echo { .. } => 1,
@@ -138,7 +138,7 @@ impl LoadProgram {
             LoadWorkload::Echo { payload_bytes } => RequestCodec::new(*payload_bytes),
             LoadWorkload::Exchange(_) => None,
         };
-        let allows_live_frames = builder.live_frames != LiveFrames::Never && routes.no_frames.is_none();
+        let allows_live_frames = options.live_frames != LiveFrames::Never && routes.no_frames.is_none();
         let mut program = LoadProgram {
             rows,
             flows,

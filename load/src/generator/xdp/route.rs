@@ -9,7 +9,7 @@ use linerate_host::netlink::{self, RoutePath, XdpAttachKind, XdpState};
 use super::frame::{FlowRoute, head_bytes};
 use super::ports;
 use crate::error::{GeneratorError, invalid};
-use crate::generator::builder::GeneratorBuilder;
+use crate::generator::options::GeneratorOptions;
 use crate::sys::xdp::{FILL_BYTES, REQUEST_BYTES};
 use crate::workload::LoadWorkload;
 
@@ -39,28 +39,28 @@ impl FlowRoutes {
     /// # Errors
     ///
     /// [`GeneratorError::Xdp`] with the obstacle.
-    pub(super) fn find(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
+    pub(super) fn find(options: &GeneratorOptions) -> Result<Self, GeneratorError> {
         check_kernel(&kernel_release(), LEAST_KERNEL).map_err(GeneratorError::xdp)?;
         check_user()?;
-        let v4 = builder.targets.first().is_none_or(SocketAddr::is_ipv4);
-        if builder.targets.iter().any(|target| target.is_ipv4() != v4) {
+        let v4 = options.targets.first().is_none_or(SocketAddr::is_ipv4);
+        if options.targets.iter().any(|target| target.is_ipv4() != v4) {
             return Err(GeneratorError::xdp(
                 "targets of both IPv4 and IPv6: a program makes frames of one, give one kind",
             ));
         }
-        if let Some(target) = builder.targets.iter().find(|target| is_link_local(target.ip())) {
+        if let Some(target) = options.targets.iter().find(|target| is_link_local(target.ip())) {
             return Err(GeneratorError::xdp(format!(
                 "{target} is a link-local address, which a route does not tie to one interface: use sockets"
             )));
         }
         let host = Host::live();
         let mut paths = PathCache { host: &host, found: HashMap::new() };
-        let sources = paths.sources(builder, v4)?;
-        let ports = ports::choose_ports(builder, sources.len())?;
-        let mut ways = Vec::with_capacity(builder.flows);
+        let sources = paths.sources(options, v4)?;
+        let ports = ports::choose_ports(options, sources.len())?;
+        let mut ways = Vec::with_capacity(options.flows);
         let mut common_path: Option<RoutePath> = None;
-        for id in 0..builder.flows {
-            let target = builder.targets[id % builder.targets.len()];
+        for id in 0..options.flows {
+            let target = options.targets[id % options.targets.len()];
             let row = id / sources.len();
             let source = sources[(id + row) % sources.len()];
             let path = paths.find(target.ip(), Some(source))?;
@@ -81,7 +81,7 @@ impl FlowRoutes {
             });
         }
         let Some(common_path) = common_path else { return invalid("no flows") };
-        check_length(builder, &common_path, v4)?;
+        check_length(options, &common_path, v4)?;
         let state = netlink::xdp_state(&host, &common_path.interface, common_path.index)
             .map_err(|error| GeneratorError::xdp(error.to_string()))?;
         check_interface(&common_path.interface, &state)?;
@@ -116,13 +116,13 @@ impl PathCache<'_> {
     }
 
     // The source addresses of flows: the user's addresses, or the address that the kernel chooses.
-    fn sources(&mut self, builder: &GeneratorBuilder, v4: bool) -> Result<Vec<IpAddr>, GeneratorError> {
+    fn sources(&mut self, options: &GeneratorOptions, v4: bool) -> Result<Vec<IpAddr>, GeneratorError> {
         let requested_sources: Vec<IpAddr> =
-            builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+            options.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
         if !requested_sources.is_empty() {
             return Ok(requested_sources);
         }
-        let target = &builder.targets[0];
+        let target = &options.targets[0];
         Ok(vec![self.find(target.ip(), None)?.source])
     }
 }
@@ -138,8 +138,8 @@ fn path_label(path: &RoutePath) -> String {
     }
 }
 
-fn check_length(builder: &GeneratorBuilder, path: &RoutePath, v4: bool) -> Result<(), GeneratorError> {
-    let payload = builder.workload.longest_bytes();
+fn check_length(options: &GeneratorOptions, path: &RoutePath, v4: bool) -> Result<(), GeneratorError> {
+    let payload = options.workload.longest_bytes();
     let max_payload = path.mtu as usize - if v4 { 28 } else { 48 }.min(path.mtu as usize);
     if payload > max_payload {
         return Err(GeneratorError::xdp(format!(
@@ -148,7 +148,7 @@ fn check_length(builder: &GeneratorBuilder, path: &RoutePath, v4: bool) -> Resul
             path_label(path)
         )));
     }
-    let (max_payload, limit_reason) = match builder.workload {
+    let (max_payload, limit_reason) = match options.workload {
         LoadWorkload::Echo { .. } => (FILL_BYTES, "an echo request must fit a page with its frame"),
         LoadWorkload::Exchange(_) => (REQUEST_BYTES, "a program has room for no longer prepared request"),
     };

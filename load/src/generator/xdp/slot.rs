@@ -3,48 +3,35 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::program::LoadProgram;
-use super::worker::{TIMEOUT_PARTS, XdpTiming};
+use crate::generator::plan::{SendTiming, SlotPlan, SlotSpan};
 use crate::latency::Latency;
 use crate::outcome::SendErrors;
 use crate::sys::xdp::{BUCKETS, SEGMENTS, SUB_BITS, XdpFlow, XdpRow};
 
-// Number and times of a slot; ns of the monotonic clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SlotFrame {
-    pub(super) epoch: u32,
-    pub(super) start_ns: u64,
-    pub(super) duration_ns: u64,
-    /// 0 without intervals.
-    pub(super) interval_ns: u64,
-}
-
 /// Prepares flows and rows. No thread sends, and stragglers of the last slot are late from now on.
-pub(super) fn begin(
-    program: &LoadProgram,
-    frame: &SlotFrame,
-    cpus: &[u32],
-    timings: &[XdpTiming],
-    requests: u64,
-) {
+pub(super) fn begin(program: &LoadProgram, span: &SlotSpan, cpus: &[u32], plans: &[SlotPlan], requests: u64) {
     // Flows first: until its flow begins the slot, a straggler counts as an answer, and the reset of
     // the rows removes that.
     for (id, flow) in (0u32..).zip(program.flows.iter()) {
         if program.codec.is_some() {
-            program.renew_echo(id, frame.epoch);
+            program.renew_echo(id, span.epoch);
         } else {
             flow.first.store(flow.next.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         flow.highest.store(flow_first(program, flow), Ordering::Relaxed);
     }
     // An answer releases its place on any CPU, even on a CPU that sends nothing.
-    let part_ns = timings.iter().find_map(XdpTiming::part_ns).unwrap_or(0);
+    let part_ns = match plans.first().map(|plan| plan.timing) {
+        Some(SendTiming::Window { part_ns, .. }) => part_ns,
+        _ => 0,
+    };
     for row in program.rows.iter() {
-        reset(row, frame);
+        reset(row, span);
         row.part.store(part_ns, Ordering::Relaxed);
     }
-    for (thread, (cpu, timing)) in cpus.iter().zip(timings).enumerate() {
+    for (cpu, plan) in cpus.iter().zip(plans) {
         let Some(row) = program.rows.get(*cpu as usize) else { continue };
-        configure_row(row, timing, thread, cpus.len(), program.flows.len(), requests);
+        configure_row(row, plan, cpus.len(), program.flows.len(), requests);
     }
 }
 
@@ -52,7 +39,7 @@ fn flow_first(program: &LoadProgram, flow: &XdpFlow) -> u64 {
     if program.codec.is_some() { 0 } else { flow.first.load(Ordering::Relaxed) }
 }
 
-fn reset(row: &XdpRow, frame: &SlotFrame) {
+fn reset(row: &XdpRow, span: &SlotSpan) {
     let is_used = row.answered.load(Ordering::Relaxed) > 0;
     let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
     [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
@@ -69,47 +56,34 @@ fn reset(row: &XdpRow, frame: &SlotFrame) {
         row.codes.iter().chain(&row.intervals).chain(row.latency.iter().flatten()).for_each(zero);
     }
     let set = |field: &AtomicU64, value| field.store(value, Ordering::Relaxed);
-    set(&row.start, frame.start_ns);
-    set(&row.half, frame.start_ns + frame.duration_ns / 2);
-    set(&row.last_quarter, frame.start_ns + frame.duration_ns / 4 * 3);
-    set(&row.end, frame.start_ns + frame.duration_ns);
-    set(&row.interval, frame.interval_ns);
-    set(&row.epoch, u64::from(frame.epoch));
+    set(&row.start, span.start_ns);
+    set(&row.half, span.half_ns());
+    set(&row.last_quarter, span.last_quarter_ns());
+    set(&row.end, span.end_ns());
+    set(&row.interval, span.interval_ns);
+    set(&row.epoch, u64::from(span.epoch));
 }
 
-fn configure_row(
-    row: &XdpRow,
-    timing: &XdpTiming,
-    thread: usize,
-    threads: usize,
-    flows: usize,
-    requests: u64,
-) {
-    row.first_flow.store(thread as u32, Ordering::Relaxed);
-    row.flow.store(thread as u32, Ordering::Relaxed);
+fn configure_row(row: &XdpRow, plan: &SlotPlan, threads: usize, flows: usize, requests: u64) {
+    row.first_flow.store(plan.thread as u32, Ordering::Relaxed);
+    row.flow.store(plan.thread as u32, Ordering::Relaxed);
     row.flow_step.store(threads as u32, Ordering::Relaxed);
     row.flow_count.store(flows as u32, Ordering::Relaxed);
-    row.turn.store(thread as u64 % requests.max(1), Ordering::Relaxed);
+    row.turn.store(plan.thread as u64 % requests.max(1), Ordering::Relaxed);
     row.turn_step.store(threads as u64 % requests.max(1), Ordering::Relaxed);
     row.looks.store(0, Ordering::Relaxed);
-    row.clocked.store(u32::from(timing.schedule().is_none()), Ordering::Relaxed);
-    if let Some(schedule) = timing.schedule() {
-        let ((first_ns, fraction), (step, step_fraction)) = (schedule.first_send(), schedule.step());
-        row.when.store(first_ns, Ordering::Relaxed);
-        row.fraction.store(fraction, Ordering::Relaxed);
-        row.step.store(step, Ordering::Relaxed);
-        row.step_fraction.store(step_fraction, Ordering::Relaxed);
-    }
-    if let XdpTiming::Waits(schedule) = timing {
+    row.clocked.store(u32::from(plan.timing.schedule().is_none()), Ordering::Relaxed);
+    let Some(schedule) = plan.timing.schedule() else { return };
+    let ((first_ns, fraction), (step, step_fraction)) = (schedule.first_send(), schedule.step());
+    row.when.store(first_ns, Ordering::Relaxed);
+    row.fraction.store(fraction, Ordering::Relaxed);
+    row.step.store(step, Ordering::Relaxed);
+    row.step_fraction.store(step_fraction, Ordering::Relaxed);
+    if plan.live_frames {
         row.tick.store(schedule.tick_ns, Ordering::Relaxed);
         row.next_tick.store(schedule.intended(0), Ordering::Relaxed);
         row.share.store(schedule.share, Ordering::Relaxed);
     }
-}
-
-// The parts of a timeout, ns.
-pub(super) fn part_ns(timeout_ns: u64) -> u64 {
-    timeout_ns.div_ceil(TIMEOUT_PARTS).max(1)
 }
 
 #[derive(Debug, Clone)]

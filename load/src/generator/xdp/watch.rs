@@ -5,10 +5,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::program::LoadProgram;
-use super::slot::{LatencyBuckets, RowTotals, SlotFrame};
-use super::worker::{XdpPlan, XdpWorkerReport};
+use super::slot::{LatencyBuckets, RowTotals};
+use super::worker::XdpWorkerReport;
 use crate::generator::clock;
 use crate::generator::drain::DrainWait;
+use crate::generator::plan::SlotSpan;
 use crate::generator::thread::GeneratorThread;
 use crate::latency::LatencyQuantiles;
 use crate::outcome::SlotInterval;
@@ -23,7 +24,7 @@ const LIVENESS_NS: u64 = 1_000_000_000;
 pub(super) struct IntervalWatch<'a> {
     program: &'a LoadProgram,
     hands_over: bool,
-    frame: SlotFrame,
+    span: SlotSpan,
     sent: u64,
     answered: u64,
     buckets: LatencyBuckets,
@@ -31,9 +32,9 @@ pub(super) struct IntervalWatch<'a> {
 }
 
 impl<'a> IntervalWatch<'a> {
-    pub(super) fn new(program: &'a LoadProgram, hands_over: bool, frame: SlotFrame) -> Self {
+    pub(super) fn new(program: &'a LoadProgram, hands_over: bool, span: SlotSpan) -> Self {
         let buckets = LatencyBuckets::new();
-        IntervalWatch { program, hands_over, frame, sent: 0, answered: 0, buckets, intervals: Vec::new() }
+        IntervalWatch { program, hands_over, span, sent: 0, answered: 0, buckets, intervals: Vec::new() }
     }
 
     // Waits for the reports of all threads, and reports intervals that end until then. `None` if a thread
@@ -41,7 +42,7 @@ impl<'a> IntervalWatch<'a> {
     pub(super) fn collect_reports(
         &mut self,
         reports: &Receiver<XdpWorkerReport>,
-        threads: &[GeneratorThread<XdpPlan>],
+        threads: &[GeneratorThread],
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<Vec<XdpWorkerReport>> {
         let mut thread_reports = Vec::with_capacity(threads.len());
@@ -63,31 +64,26 @@ impl<'a> IntervalWatch<'a> {
 
     /// The end of the present interval; far in the future if there is none.
     fn boundary_ns(&self) -> u64 {
-        let SlotFrame { start_ns, duration_ns, interval_ns, .. } = self.frame;
-        let begins_ns = interval_ns * self.intervals.len() as u64;
-        if interval_ns == 0 || begins_ns >= duration_ns {
-            return start_ns + duration_ns + 3_600_000_000_000;
+        let number = self.intervals.len();
+        if number >= self.span.interval_count() {
+            return self.span.end_ns() + 3_600_000_000_000;
         }
-        start_ns + (begins_ns + interval_ns).min(duration_ns)
+        (self.span.start_ns + self.span.interval_ns * (number as u64 + 1)).min(self.span.end_ns())
     }
 
     fn end_interval(&mut self, observer: &mut dyn FnMut(&SlotInterval)) {
-        let SlotFrame { duration_ns, interval_ns, .. } = self.frame;
-        let begins_ns = interval_ns * self.intervals.len() as u64;
-        if interval_ns == 0 || begins_ns >= duration_ns {
+        let number = self.intervals.len();
+        if number >= self.span.interval_count() {
             return;
         }
         let totals = RowTotals::read(self.program, self.hands_over);
         let buckets = LatencyBuckets::read(self.program);
         let latency = buckets.since(&self.buckets);
         let interval = SlotInterval {
-            number: self.intervals.len() as u32,
-            begins_seconds: begins_ns as f64 / 1e9,
-            seconds: interval_ns.min(duration_ns - begins_ns) as f64 / 1e9,
             sent: totals.sent.saturating_sub(self.sent),
             received: totals.answered.saturating_sub(self.answered),
-            answered: None,
             latency_ns: if latency.count() == 0 { LatencyQuantiles::default() } else { latency.quantiles() },
+            ..self.span.interval(number)
         };
         observer(&interval);
         (self.sent, self.answered, self.buckets) = (totals.sent, totals.answered, buckets);
@@ -101,9 +97,8 @@ impl<'a> IntervalWatch<'a> {
         cancel: &AtomicBool,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Vec<SlotInterval> {
-        let end_ns = self.frame.start_ns + self.frame.duration_ns;
         // A schedule may end before its last interval.
-        while self.frame.interval_ns > 0 && self.boundary_ns() <= end_ns {
+        while self.boundary_ns() <= self.span.end_ns() {
             if cancel.load(Ordering::Relaxed) {
                 self.end_interval(observer);
                 break;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::program::RequestOutlets;
 use crate::generator::bursts::BurstLengths;
 use crate::generator::clock;
+use crate::generator::plan::{SendTiming, SlotPlan, TIMEOUT_PARTS};
 use crate::generator::schedule::SendSchedule;
 use crate::outcome::{LATE_NS, SendMethod};
 use crate::sys::xdp::{BATCH, PARTS, XdpRow};
@@ -27,52 +28,6 @@ const CALL_CLONES: u64 = 64;
 
 /// Window mode: the wait for places to be released.
 const WINDOW_WAIT_NS: u64 = 30_000;
-
-// Number of parts of the timeout. A place is released at most one part late.
-pub(super) const TIMEOUT_PARTS: u64 = 8;
-
-// The work of one thread in a slot; times in ns of the monotonic clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct XdpPlan {
-    pub(super) start_ns: u64,
-    pub(super) duration_ns: u64,
-    pub(super) timing: XdpTiming,
-}
-
-/// When the requests of a thread leave.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum XdpTiming {
-    /// Clones: each tick sends the requests that are due.
-    Ticks(SendSchedule),
-    /// Live frames that wait for their time in the program.
-    Waits(SendSchedule),
-    /// A number of outstanding requests of the thread.
-    Window {
-        outstanding: u64,
-        part_ns: u64,
-    },
-    Flood {
-        live_frames: bool,
-    },
-}
-
-impl XdpTiming {
-    pub(super) fn schedule(&self) -> Option<&SendSchedule> {
-        match self {
-            XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => Some(schedule),
-            XdpTiming::Window { .. } | XdpTiming::Flood { .. } => None,
-        }
-    }
-
-    // The length of the parts of the timeout by which a window's requests are counted, ns; `None`
-    // without a window.
-    pub(super) fn part_ns(&self) -> Option<u64> {
-        match self {
-            XdpTiming::Window { part_ns, .. } => Some(*part_ns),
-            XdpTiming::Ticks(_) | XdpTiming::Waits(_) | XdpTiming::Flood { .. } => None,
-        }
-    }
-}
 
 /// Facts of a thread's slot that its row does not have.
 #[derive(Debug, Default)]
@@ -104,27 +59,28 @@ impl<'a> XdpWorker<'a> {
         XdpWorker { row, outlets, cancel, report }
     }
 
-    pub(super) fn run(mut self, plan: &XdpPlan) -> XdpWorkerReport {
-        self.sleep_until(plan.start_ns);
+    pub(super) fn run(mut self, plan: &SlotPlan) -> XdpWorkerReport {
+        self.sleep_until(plan.span.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
-            XdpTiming::Ticks(schedule) => self.tick(plan, &schedule),
-            XdpTiming::Waits(schedule) => self.wait(plan, &schedule),
-            XdpTiming::Window { outstanding, part_ns } => self.keep_window_full(plan, outstanding, part_ns),
-            XdpTiming::Flood { live_frames } => self.flood(plan, live_frames),
+            SendTiming::Paced(schedule) if plan.live_frames => self.wait(plan, &schedule),
+            SendTiming::Paced(schedule) => self.tick(plan, &schedule),
+            SendTiming::Window { outstanding, part_ns } => {
+                self.keep_window_full(plan, outstanding * plan.flows, part_ns);
+            }
+            SendTiming::Flood => self.flood(plan),
         }
-        self.report.ended_ns =
-            if self.is_stopped() { clock::now_ns() } else { plan.start_ns + plan.duration_ns };
+        self.report.ended_ns = if self.is_stopped() { clock::now_ns() } else { plan.span.end_ns() };
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.report.cpu_ratio = cpu as f64 / wall as f64;
         self.report
     }
 
-    // Sends this thread's share of a schedule: each tick, the requests that are due.
-    fn tick(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
-        let limit_ns = schedule.limit_ns(plan.duration_ns);
-        let mut last_tick_ns = plan.start_ns;
+    // Sends this thread's share of a schedule as clones: each tick, the requests that are due.
+    fn tick(&mut self, plan: &SlotPlan, schedule: &SendSchedule) {
+        let limit_ns = schedule.limit_ns(plan.span.duration_ns);
+        let mut last_tick_ns = plan.span.start_ns;
         while !self.is_stopped() {
             let tick_began_ns = clock::now_ns();
             let sent_count = self.sent_count();
@@ -144,8 +100,8 @@ impl<'a> XdpWorker<'a> {
 
     // Makes live frames wait for their time in calls that last: a program run over a frame that is
     // not due puts the frame back.
-    fn wait(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
-        let limit_ns = schedule.limit_ns(plan.duration_ns);
+    fn wait(&mut self, plan: &SlotPlan, schedule: &SendSchedule) {
+        let limit_ns = schedule.limit_ns(plan.span.duration_ns);
         self.run_calls(BATCH as u64, |worker, began_ns| {
             let remaining_ns = limit_ns.saturating_sub(began_ns);
             if worker.sent_count() >= schedule.share { 0 } else { remaining_ns }
@@ -163,15 +119,15 @@ impl<'a> XdpWorker<'a> {
     }
 
     /// Keeps `outstanding` requests under way until the slot ends.
-    fn keep_window_full(&mut self, plan: &XdpPlan, outstanding: u64, part_ns: u64) {
-        let end_ns = plan.start_ns + plan.duration_ns;
+    fn keep_window_full(&mut self, plan: &SlotPlan, outstanding: u64, part_ns: u64) {
+        let end_ns = plan.span.end_ns();
         let mut parts = SlotParts { oldest: 0, newest: 0 };
         loop {
             let now_ns = clock::now_ns();
             if now_ns >= end_ns || self.is_stopped() {
                 return;
             }
-            let part = now_ns.saturating_sub(plan.start_ns) / part_ns;
+            let part = now_ns.saturating_sub(plan.span.start_ns) / part_ns;
             self.report.timed_out += parts.advance_to(part, self.row);
             let free_places = outstanding.saturating_sub(parts.outstanding(self.row));
             if free_places == 0 {
@@ -182,9 +138,9 @@ impl<'a> XdpWorker<'a> {
         }
     }
 
-    fn flood(&mut self, plan: &XdpPlan, live_frames: bool) {
-        let end_ns = plan.start_ns + plan.duration_ns;
-        if !live_frames {
+    fn flood(&mut self, plan: &SlotPlan) {
+        let end_ns = plan.span.end_ns();
+        if !plan.live_frames {
             while clock::now_ns() < end_ns && !self.is_stopped() {
                 self.clone_requests(CALL_CLONES, end_ns);
             }

@@ -1,5 +1,8 @@
 //! Words of a zone file in wire form: names, numbers and texts.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+
 use super::super::rtype::LONGEST_NAME;
 
 const LONGEST_LABEL: usize = 63;
@@ -155,51 +158,28 @@ pub(super) fn hex(raw: &[u8], out: &mut Vec<u8>) -> bool {
     odd_digit.is_empty()
 }
 
-/// Appends the values of digits with `bits` bits each; false for an invalid digit, or remaining bits that are not 0.
-fn decode_groups(
-    raw: impl Iterator<Item = u8>,
-    bits: u32,
-    digit: impl Fn(u8) -> Option<u32>,
-    out: &mut Vec<u8>,
-) -> bool {
+/// Appends bytes from base 64 (RFC 4648, section 4), with or without padding.
+pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
+    let decoded = STANDARD.decode(raw).or_else(|_| STANDARD_NO_PAD.decode(raw)).unwrap_or_default();
+    out.extend_from_slice(&decoded);
+    !decoded.is_empty()
+}
+
+/// Appends bytes from base 32 with extended hexadecimal digits, without padding (RFC 4648, section 7).
+pub(super) fn base32(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let (mut pending_bits, mut count) = (0u32, 0);
     for byte in raw {
-        let Some(value) = digit(byte) else { return false };
-        pending_bits = pending_bits << bits | value;
-        count += bits;
+        let Some(value) = (*byte as char).to_digit(32) else { return false };
+        pending_bits = pending_bits << 5 | value;
+        count += 5;
         if count >= 8 {
             count -= 8;
             out.push((pending_bits >> count) as u8);
             pending_bits &= (1 << count) - 1;
         }
     }
-    count < bits && pending_bits == 0
-}
-
-// Appends bytes from base 64 (RFC 4648, section 4), with or without padding.
-pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
-    let end = raw.iter().rposition(|byte| *byte != b'=').map_or(0, |position| position + 1);
-    let padding = raw.len() - end;
-    let digit = |byte: u8| {
-        Some(u32::from(match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        }))
-    };
-    end > 0
-        && (padding == 0 || raw.len().is_multiple_of(4))
-        && padding < 3
-        && decode_groups(raw[..end].iter().copied(), 6, digit, out)
-}
-
-// Appends bytes from base 32 with extended hexadecimal digits, without padding (RFC 4648, section 7).
-pub(super) fn base32(raw: &[u8], out: &mut Vec<u8>) -> bool {
-    let digit = |byte: u8| (byte as char).to_digit(32);
-    !raw.is_empty() && decode_groups(raw.iter().copied(), 5, digit, out)
+    // The remaining bits must be 0.
+    !raw.is_empty() && count < 5 && pending_bits == 0
 }
 
 // Seconds since 1970 modulo 2^32, given as such or as a time such as 20300101000000 (RFC 4034, section 3.2).

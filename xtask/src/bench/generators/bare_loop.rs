@@ -6,10 +6,7 @@ use aya::{EbpfLoader, include_bytes_aligned};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use linerate_lab::LabLink;
 use linerate_testkit::reflector::XdpService;
-
-use super::PAYLOAD;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/bare.bpf.o"));
 
@@ -21,8 +18,6 @@ const BATCH: u32 = 256;
 // destroys a page pool, which waits for RCU. With calls of a few milliseconds, the loop would wait
 // most of the time.
 const REPEAT: u32 = 1 << 20;
-
-const DESTINATION_PORT: u16 = 7;
 
 /// A loop of live frames from a program that picks a random source port and redirects: it neither
 /// matches nor times. It runs until it is killed.
@@ -66,34 +61,4 @@ impl BareLoop {
             program.test_run(options)?;
         }
     }
-}
-
-/// Ethernet, IPv4, UDP without a checksum, payload; in base64.
-pub(super) fn frame(link: &LabLink) -> String {
-    let mut frame = Vec::new();
-    frame.extend_from_slice(&link.receiver.mac);
-    frame.extend_from_slice(&link.sender.mac);
-    frame.extend_from_slice(&[8, 0]);
-    frame.extend_from_slice(&ipv4_header(link));
-    frame.extend_from_slice(&[0, 0]);
-    frame.extend_from_slice(&DESTINATION_PORT.to_be_bytes());
-    frame.extend_from_slice(&(8 + PAYLOAD as u16).to_be_bytes());
-    frame.extend_from_slice(&[0, 0]);
-    frame.resize(frame.len() + PAYLOAD, 0x55);
-    STANDARD.encode(frame)
-}
-
-fn ipv4_header(link: &LabLink) -> [u8; 20] {
-    let mut header = [0; 20];
-    header[0] = 0x45;
-    header[2..4].copy_from_slice(&(28 + PAYLOAD as u16).to_be_bytes());
-    header[6] = 0x40; // not to be fragmented
-    header[8] = 64;
-    header[9] = 17;
-    header[12..16].copy_from_slice(&link.sender.ipv4[0].octets());
-    header[16..20].copy_from_slice(&link.receiver.ipv4[0].octets());
-    let sum: u32 = header.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
-    header
 }

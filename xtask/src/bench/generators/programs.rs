@@ -7,12 +7,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use linerate_lab::LabChild;
 use linerate_testkit::reflector::installed::find;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::testbed::GeneratorTestbed;
-use super::{GeneratorsBench, PAYLOAD, bare_loop};
+use super::{GeneratorsBench, PAYLOAD};
 
 pub(super) const XDP: &str = "linerate-xdp";
 pub(super) const BARE_LOOP: &str = "bare-loop";
@@ -122,7 +124,8 @@ impl GeneratorProgram {
         testbed: &GeneratorTestbed,
         directory: &Path,
     ) -> anyhow::Result<SenderProgram> {
-        std::fs::write(directory.join("trafgen"), trafgen_frame(testbed))?;
+        let trafgen_bytes: Vec<String> = testbed.frame(9)?.iter().map(u8::to_string).collect();
+        std::fs::write(directory.join("trafgen"), format!("{{ {} }}\n", trafgen_bytes.join(", ")))?;
         // 12 bytes of header, 4 of type and class, 3 of lengths. The two labels of the name fill
         // the rest.
         let letters = PAYLOAD - 12 - 4 - 3;
@@ -142,7 +145,7 @@ impl GeneratorProgram {
             ("{flows}", settings.flows.to_string()),
             ("{cpu}", settings.cpu.to_string()),
             ("{index}", testbed.link().sender.index.to_string()),
-            ("{frame}", bare_loop::frame(testbed.link())),
+            ("{frame}", STANDARD.encode(testbed.frame(0)?)),
             ("{directory}", directory.display().to_string()),
         ] {
             line = line.replace(placeholder, &value);
@@ -223,22 +226,6 @@ fn on_cpu(cpu: u32, line: &str) -> Command {
     command.args(["-c", &cpu.to_string()]).args(line.split_whitespace());
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
-}
-
-/// The frame in the language of trafgen.
-fn trafgen_frame(testbed: &GeneratorTestbed) -> String {
-    let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-    let (sender, receiver) = (&testbed.link().sender, &testbed.link().receiver);
-    format!(
-        "{{ {}, {}, c16(0x0800), 0x45, 0, c16({}), c16(0), c16(0x4000), 64, 17, csumip(14, 33), {}, {}, \
-         c16(9), c16(7), c16({}), c16(0), fill(0x55, {PAYLOAD}) }}\n",
-        list(&receiver.mac),
-        list(&sender.mac),
-        28 + PAYLOAD,
-        list(&sender.ipv4[0].octets()),
-        list(&receiver.ipv4[0].octets()),
-        8 + PAYLOAD
-    )
 }
 
 fn await_line(child: &mut LabChild, expected: &str) -> anyhow::Result<()> {

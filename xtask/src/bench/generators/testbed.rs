@@ -1,15 +1,23 @@
 //! Two hosts and the link between them.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use anyhow::Context;
+use etherparse::PacketBuilder;
 use linerate_lab::{Lab, LabHost, LabLink};
 use linerate_testkit::reflector::{XdpBuilder, XdpService};
 
+use super::PAYLOAD;
 use crate::machine;
 
 // Shorter datagrams are a tool's own control messages (iperf3 sends 4 bytes), and pass.
 const SHORTEST: u16 = 40;
+
+const DESTINATION_PORT: u16 = 7;
+
+/// The UDP checksum in a frame.
+const CHECKSUM: Range<usize> = 40..42;
 
 /// A veth pair of one queue, with a service at the receiving end.
 pub(super) struct GeneratorTestbed {
@@ -44,6 +52,18 @@ impl GeneratorTestbed {
 
     pub(super) fn target(&self) -> Ipv4Addr {
         self.link().receiver.ipv4[0]
+    }
+
+    /// Ethernet, IPv4, UDP without a checksum, payload.
+    pub(super) fn frame(&self, source_port: u16) -> anyhow::Result<Vec<u8>> {
+        let LabLink { sender, receiver, .. } = self.link();
+        let packet = PacketBuilder::ethernet2(sender.mac, receiver.mac)
+            .ipv4(sender.ipv4[0].octets(), receiver.ipv4[0].octets(), 64)
+            .udp(source_port, DESTINATION_PORT);
+        let mut frame = Vec::new();
+        packet.write(&mut frame, &[0x55; PAYLOAD])?;
+        frame[CHECKSUM].fill(0);
+        Ok(frame)
     }
 
     /// Datagrams that the receiver has counted.

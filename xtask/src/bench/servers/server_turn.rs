@@ -9,7 +9,7 @@ use anyhow::{anyhow, bail, ensure};
 use linerate_lab::Lab;
 use linerate_lab::program::{RecipeValues, ServerProgram};
 use linerate_load::capacity::{self, SearchEnd, SearchOptions};
-use linerate_load::generator::LiveFrames;
+use linerate_load::generator::{GeneratorOptions, LiveFrames};
 use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode};
 use linerate_testkit::reflector::XdpService;
 
@@ -152,10 +152,12 @@ impl TurnSetup<'_> {
         workload: &LoadWorkload,
         live_frames: LiveFrames,
     ) -> anyhow::Result<Box<dyn Generator>> {
-        let builder = echo_load(self.address(), self.settings.generator_cpu, FLOWS, PAYLOAD)
-            .workload(workload.clone())
-            .live_frames(live_frames);
-        Ok(self.lab.senders()[0].run(|| builder.start())??)
+        let options = GeneratorOptions {
+            workload: workload.clone(),
+            live_frames,
+            ..echo_load(self.address(), self.settings.generator_cpu, FLOWS, PAYLOAD)
+        };
+        Ok(self.lab.senders()[0].run(|| options.start())??)
     }
 
     fn search(&self, hint: Option<f64>) -> SearchOptions<'static> {

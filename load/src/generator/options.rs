@@ -49,27 +49,45 @@ pub enum LiveFrames {
 }
 
 #[derive(Debug, Clone)]
-pub struct GeneratorBuilder {
-    pub(super) targets: Vec<SocketAddr>,
-    pub(super) sources: Vec<IpAddr>,
-    pub(super) allowed: Vec<Net>,
-    pub(super) threads: usize,
-    pub(super) flows: usize,
-    pub(super) workload: LoadWorkload,
-    pub(super) backend: GeneratorBackend,
-    pub(super) live_frames: LiveFrames,
-    pub(super) source_ports: Option<RangeInclusive<u16>>,
-    pub(super) burst: usize,
-    pub(super) cpus: Option<Vec<u32>>,
-    pub(super) nice: Option<i32>,
-    pub(super) no_fragment: bool,
-    pub(super) timeout: Duration,
-    pub(super) cancel: Arc<AtomicBool>,
+pub struct GeneratorOptions {
+    /// Destinations. Flows use the targets in turn; the families may be mixed. An IPv4-mapped IPv6
+    /// address is used as IPv4.
+    pub targets: Vec<SocketAddr>,
+    /// Source addresses, used in turn by the flows of their family; the kernel chooses if empty.
+    pub sources: Vec<IpAddr>,
+    /// Networks to which load is allowed although they are neither loopback, lab nor private.
+    pub allowed: Vec<Net>,
+    /// Threads that send and receive; 1 by default.
+    pub threads: usize,
+    /// Source ports over all threads; 16 by default.
+    pub flows: usize,
+    /// The workload; an echo of 100 bytes by default.
+    pub workload: LoadWorkload,
+    pub backend: GeneratorBackend,
+    pub live_frames: LiveFrames,
+    /// Source ports, used by the flows in turn, each with every source address before a port is
+    /// used twice; free ports by default.
+    pub source_ports: Option<RangeInclusive<u16>>,
+    /// The most requests of one flow sent in a row; [`MAX_BURST`] by default. Smaller bursts mix
+    /// the flows more and require more system calls.
+    pub burst: usize,
+    /// CPUs for the threads, in turn; not pinned by default.
+    pub cpus: Option<Vec<u32>>,
+    /// The niceness of the threads; the caller's niceness by default.
+    pub nice: Option<i32>,
+    /// Whether to forbid fragments (IP_MTU_DISCOVER = IP_PMTUDISC_DO). A payload over the path MTU
+    /// is then refused by [`GeneratorOptions::start`].
+    pub no_fragment: bool,
+    /// Window mode: the time after which an unanswered request releases its place; 200 ms by
+    /// default. It still counts as answered if its reply arrives before the drain ends.
+    pub timeout: Duration,
+    /// A flag that ends a running slot early when set; the account is still complete.
+    pub cancel: Arc<AtomicBool>,
 }
 
-impl Default for GeneratorBuilder {
+impl Default for GeneratorOptions {
     fn default() -> Self {
-        GeneratorBuilder {
+        GeneratorOptions {
             targets: Vec::new(),
             sources: Vec::new(),
             allowed: Vec::new(),
@@ -89,124 +107,10 @@ impl Default for GeneratorBuilder {
     }
 }
 
-impl GeneratorBuilder {
-    /// Destinations. Flows use the targets in turn; the families may be mixed. An IPv4-mapped IPv6
-    /// address is used as IPv4.
-    #[must_use]
-    pub fn targets(mut self, targets: Vec<SocketAddr>) -> Self {
-        self.targets = targets;
-        for target in &mut self.targets {
-            if let IpAddr::V4(address) = target.ip().to_canonical() {
-                target.set_ip(address.into());
-            }
-        }
-        self
-    }
-
-    /// Threads that send and receive; 1 by default.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// CPUs for the threads, in turn; not pinned by default.
-    #[must_use]
-    pub fn cpus(mut self, cpus: Option<Vec<u32>>) -> Self {
-        self.cpus = cpus;
-        self
-    }
-
-    /// Source ports over all threads; 16 by default.
-    #[must_use]
-    pub fn flows(mut self, flows: usize) -> Self {
-        self.flows = flows;
-        self
-    }
-
-    /// Source addresses, used in turn by the flows of their family; the kernel chooses if empty.
-    #[must_use]
-    pub fn sources(mut self, sources: Vec<IpAddr>) -> Self {
-        self.sources = sources;
-        self
-    }
-
-    /// The workload; an echo of 100 bytes by default.
-    #[must_use]
-    pub fn workload(mut self, workload: LoadWorkload) -> Self {
-        self.workload = match workload {
-            LoadWorkload::Echo { payload_bytes } => LoadWorkload::echo(payload_bytes),
-            exchange @ LoadWorkload::Exchange(_) => exchange,
-        };
-        self
-    }
-
-    /// The backend; [`GeneratorBackend::Auto`] by default.
-    #[must_use]
-    pub fn backend(mut self, backend: GeneratorBackend) -> Self {
-        self.backend = backend;
-        self
-    }
-
-    /// The requests that leave as live frames; requests of floods by default.
-    #[must_use]
-    pub fn live_frames(mut self, choice: LiveFrames) -> Self {
-        self.live_frames = choice;
-        self
-    }
-
-    /// Source ports, used by the flows in turn, each with every source address before a port is
-    /// used twice; free ports by default.
-    #[must_use]
-    pub fn source_ports(mut self, ports: RangeInclusive<u16>) -> Self {
-        self.source_ports = Some(ports);
-        self
-    }
-
-    /// Whether to forbid fragments (IP_MTU_DISCOVER = IP_PMTUDISC_DO). A payload over the path MTU is then refused
-    /// by [`GeneratorBuilder::start`].
-    #[must_use]
-    pub fn no_fragment(mut self, forbid: bool) -> Self {
-        self.no_fragment = forbid;
-        self
-    }
-
-    /// The niceness of the threads; the caller's niceness by default.
-    #[must_use]
-    pub fn nice(mut self, nice: Option<i32>) -> Self {
-        self.nice = nice;
-        self
-    }
-
-    /// The most requests of one flow sent in a row; [`MAX_BURST`] by default. Smaller bursts mix
-    /// the flows more and require more system calls.
-    #[must_use]
-    pub fn burst(mut self, requests: usize) -> Self {
-        self.burst = requests;
-        self
-    }
-
-    /// Window mode: the time after which an unanswered request releases its place; 200 ms by
-    /// default. It still counts as answered if its reply arrives before the drain ends.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Allows load to a network that is neither loopback, lab nor private. Further calls add
-    /// networks.
-    #[must_use]
-    pub fn allow(mut self, net: impl Into<Net>) -> Self {
-        self.allowed.push(net.into());
-        self
-    }
-
-    /// A flag that ends a running slot early when set; the account is still complete.
-    #[must_use]
-    pub fn cancel(mut self, flag: Arc<AtomicBool>) -> Self {
-        self.cancel = flag;
-        self
+impl GeneratorOptions {
+    /// The default options for these targets.
+    pub fn new(targets: Vec<SocketAddr>) -> Self {
+        GeneratorOptions { targets, ..GeneratorOptions::default() }
     }
 
     /// Opens sockets or loads programs, and starts threads, in the calling thread's network
@@ -217,7 +121,13 @@ impl GeneratorBuilder {
     /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few
     /// open files, or a system call that failed: one line each. [`GeneratorError::Xdp`] with the
     /// missing requirement, unless sockets may be used instead.
-    pub fn start(self) -> Result<Box<dyn Generator>, GeneratorError> {
+    pub fn start(mut self) -> Result<Box<dyn Generator>, GeneratorError> {
+        for target in &mut self.targets {
+            target.set_ip(target.ip().to_canonical());
+        }
+        if let LoadWorkload::Echo { payload_bytes } = self.workload {
+            self.workload = LoadWorkload::echo(payload_bytes);
+        }
         self.check()?;
         let no_xdp_reason = match self.backend {
             GeneratorBackend::Socket => None,
@@ -232,9 +142,9 @@ impl GeneratorBuilder {
         Ok(Box::new(SocketGenerator::start(&self, no_xdp_reason)?))
     }
 
-    /// Like [`GeneratorBuilder::start`], always with sockets.
+    /// Like [`GeneratorOptions::start`], always with sockets.
     pub fn start_socket(self) -> Result<Box<dyn Generator>, GeneratorError> {
-        self.backend(GeneratorBackend::Socket).start()
+        GeneratorOptions { backend: GeneratorBackend::Socket, ..self }.start()
     }
 
     fn check(&self) -> Result<(), GeneratorError> {
