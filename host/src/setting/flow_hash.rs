@@ -12,9 +12,11 @@ const EXPECTED: &str = "letters of ethtool's rx-flow-hash such as sdfn";
 /// By the flow type's name in ethtool(8).
 pub(crate) fn flow_hash(host: &Host, interface: &str, flow: &str) -> Result<HashFields, HostError> {
     let operation = format!("reading the hash fields of {interface} for {flow}");
-    host.call(&format!("ethtool/{interface}/flow-hash/{flow}"), &operation, || {
-        receive::hash_fields(interface, flow)
-    })
+    host.call(&key(interface, flow), &operation, || receive::hash_fields(interface, flow))
+}
+
+fn key(interface: &str, flow: &str) -> String {
+    format!("ethtool/{interface}/flow-hash/{flow}")
 }
 
 pub(super) struct FlowHash<'a> {
@@ -45,12 +47,7 @@ impl Knob for FlowHash<'_> {
         let operation = format!("choosing the hash fields of {interface} for {flow}");
         let change = || receive::set_hash_fields(interface, flow, fields);
         let rehearse = |answer: &mut HashFields| *answer = fields;
-        Ok(host.apply_change(
-            &format!("ethtool/{interface}/flow-hash/{flow}"),
-            &operation,
-            change,
-            rehearse,
-        )?)
+        Ok(host.apply_change(&key(interface, flow), &operation, change, rehearse)?)
     }
 
     /// The order of the letters does not matter.

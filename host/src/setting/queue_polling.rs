@@ -72,12 +72,8 @@ impl Knob for QueuePolling<'_> {
         let rehearse = |instances: &mut Vec<NapiInstance>| {
             instances.iter_mut().filter(|napi| napi.id == id).for_each(|napi| napi.polling = polling);
         };
-        Ok(host.apply_change(
-            "netdev/napi",
-            &self.operation("setting"),
-            || napi::set_polling(id, &polling),
-            rehearse,
-        )?)
+        let change = || napi::set_polling(id, &polling);
+        Ok(host.apply_change("netdev/napi", &self.operation("setting"), change, rehearse)?)
     }
 
     // Compares the parameters that both values have.

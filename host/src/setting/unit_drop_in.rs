@@ -82,20 +82,14 @@ impl Knob for UnitDropIn<'_> {
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let current = self.read(host)?;
         if self.check(&current).is_err() {
-            return Err(WriteRefusal::Reason(format!(
-                "{} was not written by linerate: move it away",
-                self.path()
-            )));
+            let path = self.path();
+            return Err(WriteRefusal::Reason(format!("{path} was not written by linerate: move it away")));
         }
         if current == *value {
             return Ok(());
         }
-        Ok(host.apply_change_to(
-            &self.key(),
-            "writing it",
-            || self.replace(value.as_str()),
-            &value.as_str(),
-        )?)
+        let change = || self.replace(value.as_str());
+        Ok(host.apply_change_to(&self.key(), "writing it", change, &value.as_str())?)
     }
 }
 

@@ -8,6 +8,7 @@ pub(in crate::stage) mod sample;
 pub(crate) mod served_queues;
 
 pub use observe::handler_names;
+pub use owner::tuned::profile_paths as tuned_profile_paths;
 use serde::Serialize;
 pub(crate) use served_queues::contains_word;
 

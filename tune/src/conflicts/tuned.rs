@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use linerate_host::stage::irq::tuned_profile_paths;
 use linerate_host::{CpuSet, Setting, ini};
 
 use super::command;
@@ -14,11 +15,6 @@ use super::reader::ConfigurationReader;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 
 const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
-
-// Directories of profiles, in order of precedence. TuneD before 2.23 uses the second and the
-// fourth.
-const DIRECTORIES: [&str; 4] =
-    ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
 
 /// Name of the profile that the suggested commands create.
 const OURS: &str = "linerate";
@@ -86,16 +82,13 @@ fn load(
     choices: &mut Vec<TunedOption>,
 ) {
     for name in names {
-        // A name must not lead out of the directories.
-        let name = name.trim_start_matches('-');
-        if name.contains('/') || name.starts_with('.') || loaded_paths.len() >= MOST_PROFILES {
-            continue;
+        if loaded_paths.len() >= MOST_PROFILES {
+            return;
         }
-        let paths = DIRECTORIES.iter().map(|directory| format!("{directory}/{name}/tuned.conf"));
+        let mut paths = tuned_profile_paths(name.trim_start_matches('-'));
+        paths.retain(|path| !loaded_paths.contains(path));
         let read_file = |path: String| reader.read(&path).map(|text| (path, text));
-        let Some((path, text)) = paths.filter(|path| !loaded_paths.contains(path)).find_map(read_file) else {
-            continue;
-        };
+        let Some((path, text)) = paths.into_iter().find_map(read_file) else { continue };
         loaded_paths.insert(path.clone());
         let (included, own_options) = profile(&text, &path);
         load(reader, &included, loaded_paths, choices);

@@ -145,12 +145,8 @@ impl Knob for IptablesRule<'_> {
         let is_present = value.as_str() == "present";
         let (verb, action) = if is_present { ("adding", "-A") } else { ("removing", "-D") };
         let change = || self.run(action).map(|_| ()).map_err(io::Error::other);
-        host.apply_change_to(
-            &self.key(),
-            &format!("{verb} the {}", self.name()),
-            change,
-            &value.to_string(),
-        )?;
+        let operation = format!("{verb} the {}", self.name());
+        host.apply_change_to(&self.key(), &operation, change, &value.to_string())?;
         self.rehearse(host, is_present);
         if value.as_str() == NO_TABLE {
             self.remove_table(host);

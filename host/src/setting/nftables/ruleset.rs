@@ -65,40 +65,21 @@ pub(super) fn is_equivalent(left: &str, right: &str) -> bool {
 
 // Whether the text is this table and nothing else.
 pub(super) fn is_single_table(text: &str, family: NftFamily, table: &str) -> bool {
-    let Some(parts) = parse(text) else { return false };
-    !has_include(&parts)
-        && matches!(parse_tables(&parts).as_deref(), Some([(table_family, name)]) if *table_family == family && name == table)
+    let Some(parts) = parse(text).filter(|parts| !has_include(parts)) else { return false };
+    let parts: Vec<&RulesetPart> = parts.iter().filter(|part| !is_word(part, ";")).collect();
+    let (keyword, table_family, name) = match parts.as_slice() {
+        [keyword, RulesetPart::Word(family), RulesetPart::Word(name), RulesetPart::Braces(_)] => {
+            (keyword, NftFamily::from_name(family), name)
+        }
+        [keyword, RulesetPart::Word(name), RulesetPart::Braces(_)] => (keyword, Some(NftFamily::Ip), name),
+        _ => return false,
+    };
+    is_word(keyword, "table") && table_family == Some(family) && name == table
 }
 
 /// Fuzzer entry.
 pub(crate) fn any_ruleset(text: &str) {
     let _ = (is_equivalent(text, "table inet x {}"), is_single_table(text, NftFamily::Ip, "x"));
-}
-
-// `None` if the text contains anything other than tables.
-fn parse_tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
-    let mut tables = Vec::new();
-    let mut rest: Vec<&RulesetPart> = parts.iter().filter(|part| !is_word(part, ";")).collect();
-    while !rest.is_empty() {
-        let (table, length) = match rest.as_slice() {
-            [
-                RulesetPart::Word(table),
-                RulesetPart::Word(family),
-                RulesetPart::Word(name),
-                RulesetPart::Braces(_),
-                ..,
-            ] if table == "table" => ((NftFamily::from_name(family)?, name.clone()), 4),
-            [RulesetPart::Word(table), RulesetPart::Word(name), RulesetPart::Braces(_), ..]
-                if table == "table" =>
-            {
-                ((NftFamily::Ip, name.clone()), 3)
-            }
-            _ => return None,
-        };
-        tables.push(table);
-        rest.drain(..length);
-    }
-    Some(tables)
 }
 
 // Whether the text would include another file.
@@ -196,15 +177,11 @@ fn normalize_statement(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
             }
             RulesetPart::Word(word) if word == "priority" => {
                 normalized.push(RulesetPart::Word(word));
-                let words = std::iter::from_fn(|| {
-                    parts.next_if(|part| matches!(part, RulesetPart::Word(word) if word != "," ))
-                });
-                let words: Vec<String> = words
-                    .filter_map(|part| match part {
-                        RulesetPart::Word(word) => Some(word),
-                        RulesetPart::Braces(_) => None,
-                    })
-                    .collect();
+                let is_operand = |part: &RulesetPart| matches!(part, RulesetPart::Word(word) if word != ",");
+                let mut words = Vec::new();
+                while let Some(RulesetPart::Word(word)) = parts.next_if(is_operand) {
+                    words.push(word);
+                }
                 match priority(&words) {
                     Some(number) => normalized.push(RulesetPart::Word(number.to_string())),
                     None => normalized.extend(words.into_iter().map(RulesetPart::Word)),

@@ -187,27 +187,20 @@ fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceS
     }
     let iptables = filter.iptables.value().is_some_and(|tables| !tables.is_empty());
     let nftables = filter.nftables.value().is_some_and(|tables| !tables.is_empty());
-    let port_texts: Vec<String> = ports.iter().map(u16::to_string).collect();
     if iptables && !nftables {
         return add_iptables_rules(rule_match, &services);
     }
-    let port_list = port_texts.join(", ");
-    let chain = |hook: &str, port: &str| {
-        format!(
-            "\tchain {hook} {{\n\t\ttype filter hook {hook} priority raw; policy accept;\n\t\t{port} {{ {port_list} }} notrack\n\t}}\n"
-        )
-    };
-    let ruleset =
-        format!("table inet {TABLE} {{\n{}{}}}", chain("prerouting", REQUESTS), chain("output", REPLIES));
-    let rule = |hook: &str, port: &str| {
-        [
-            format!("nft 'add chain inet {TABLE} {hook} {{ type filter hook {hook} priority raw; }}'"),
-            format!("nft 'add rule inet {TABLE} {hook} {port} {{ {port_list} }} notrack'"),
-        ]
-    };
-    let commands = std::iter::once(format!("nft add table inet {TABLE}"))
-        .chain(rule("prerouting", REQUESTS))
-        .chain(rule("output", REPLIES));
+    let port_list = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    let mut ruleset = format!("table inet {TABLE} {{\n");
+    let mut commands = vec![format!("nft add table inet {TABLE}")];
+    for (hook, port) in [("prerouting", REQUESTS), ("output", REPLIES)] {
+        let chain = format!("type filter hook {hook} priority raw;");
+        let rule = format!("{port} {{ {port_list} }} notrack");
+        ruleset += &format!("\tchain {hook} {{\n\t\t{chain} policy accept;\n\t\t{rule}\n\t}}\n");
+        commands.push(format!("nft 'add chain inet {TABLE} {hook} {{ {chain} }}'"));
+        commands.push(format!("nft 'add rule inet {TABLE} {hook} {rule}'"));
+    }
+    ruleset.push('}');
     let table_exists = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
     let from = (table_exists == Some(false)).then(|| SettingValue::new(""));
     let rule_match = rule_match.change(
@@ -215,7 +208,7 @@ fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceS
         from,
         ruleset,
     );
-    commands.fold(rule_match, RuleMatch::command)
+    commands.into_iter().fold(rule_match, RuleMatch::command)
 }
 
 fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -> RuleMatch {

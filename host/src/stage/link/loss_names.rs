@@ -21,19 +21,24 @@ pub(super) enum LossReason {
 /// A loss counter with alternative names. The first name that is present counts. A star stands for
 /// digits; such counters are added up.
 pub(super) struct LossCounterNames {
+    drivers: &'static [&'static str],
     pub(super) names: &'static [&'static str],
     pub(super) reason: LossReason,
 }
 
-const fn counter(reason: LossReason, names: &'static [&'static str]) -> LossCounterNames {
-    LossCounterNames { names, reason }
+const fn counter(
+    drivers: &'static [&'static str],
+    reason: LossReason,
+    names: &'static [&'static str],
+) -> LossCounterNames {
+    LossCounterNames { drivers, names, reason }
 }
 
 use LossReason::{Allowance, Damaged, NoBuffer, Overrun, RingDry};
 
 /// Empty for unknown drivers.
-pub(super) fn counters_of_driver(name: &str) -> &'static [LossCounterNames] {
-    DRIVERS.iter().find(|(drivers, _)| drivers.contains(&name)).map_or(&[], |(_, counters)| counters)
+pub(super) fn counters_of_driver(name: &str) -> impl Iterator<Item = &'static LossCounterNames> {
+    COUNTERS.iter().filter(move |counter| counter.drivers.contains(&name))
 }
 
 /// The counter of packets that an XDP program dropped, if the driver also counts them as `drops`.
@@ -44,170 +49,93 @@ pub(in crate::stage) fn xdp_counter_within(driver: &str, drops: &str) -> Option<
     Some(format!("{prefix}_xdp_drops"))
 }
 
-const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
-    (
-        &["ixgbe"],
-        &[
-            counter(RingDry, &["rx_no_dma_resources", "hw_rx_no_dma_resources"]),
-            counter(Overrun, &["rx_missed_errors"]),
-            counter(NoBuffer, &["alloc_rx_page_failed"]),
-            counter(NoBuffer, &["alloc_rx_buff_failed"]),
-            counter(Damaged, &["rx_crc_errors"]),
-        ],
-    ),
-    (
-        &["ixgbevf"],
-        &[counter(NoBuffer, &["alloc_rx_page_failed"]), counter(NoBuffer, &["alloc_rx_buff_failed"])],
-    ),
-    (
-        // rx_no_buffer_count of these drivers is not a loss: a frame without a descriptor waits in
-        // the NIC's buffer.
-        &["igb", "igc"],
-        &[
-            counter(RingDry, &["rx_queue_*_drops"]),
-            counter(Overrun, &["rx_missed_errors"]),
-            counter(NoBuffer, &["rx_queue_*_alloc_failed"]),
-            counter(Damaged, &["rx_crc_errors"]),
-        ],
-    ),
-    (
-        &["e1000", "e1000e"],
-        &[
-            counter(Overrun, &["rx_missed_errors"]),
-            counter(NoBuffer, &["alloc_rx_buff_failed"]),
-            counter(Damaged, &["rx_crc_errors"]),
-        ],
-    ),
-    (
-        &["i40e"],
-        &[
-            counter(RingDry, &["rx_dropped"]),
-            counter(Overrun, &["port.rx_dropped", "port.rx_discards"]),
-            counter(NoBuffer, &["rx_alloc_fail"]),
-            counter(Damaged, &["port.rx_crc_errors"]),
-        ],
-    ),
-    (
-        &["ice"],
-        &[
-            counter(RingDry, &["rx_dropped"]),
-            counter(Overrun, &["rx_dropped.nic", "port.rx_dropped"]),
-            counter(NoBuffer, &["rx_alloc_fail"]),
-            counter(Damaged, &["rx_crc_errors.nic", "port.rx_crc_errors"]),
-        ],
-    ),
-    (&["iavf", "i40evf"], &[counter(RingDry, &["rx_discards", "rx_dropped"])]),
-    (
-        &["mlx5_core"],
-        &[
-            counter(RingDry, &["rx_out_of_buffer"]),
-            counter(Overrun, &["rx_discards_phy"]),
-            counter(NoBuffer, &["rx_buff_alloc_err", "rx*_buff_alloc_err"]),
-            counter(Damaged, &["rx_crc_errors_phy"]),
-        ],
-    ),
-    (
-        &["mlx4_en"],
-        &[
-            counter(RingDry, &["rx_dropped", "rx_missed_errors"]),
-            counter(Overrun, &["rx_over_errors", "rx_fifo_errors"]),
-            counter(NoBuffer, &["rx_alloc_failed"]),
-            counter(Damaged, &["rx_crc_errors"]),
-        ],
-    ),
-    (
-        &["bnxt_en"],
-        &[
-            counter(RingDry, &["rx_total_ring_discards", "rx_total_discard_pkts", "[*]: rx_discards"]),
-            counter(NoBuffer, &["rx_total_oom_discards", "[*]: rx_oom_discards"]),
-            counter(NoBuffer, &["rx_total_buf_errors", "[*]: rx_buf_errors"]),
-            counter(Damaged, &["rx_fcs_err_frames"]),
-        ],
-    ),
-    (
-        &["bnx2x"],
-        &[
-            counter(RingDry, &["[*]: rx_discards"]),
-            counter(Overrun, &["rx_discards"]),
-            counter(NoBuffer, &["rx_skb_alloc_discard"]),
-            counter(Damaged, &["rx_crc_errors"]),
-        ],
-    ),
-    (&["tg3"], &[counter(RingDry, &["rx_discards"]), counter(Damaged, &["rx_fcs_errors"])]),
-    (
-        // Bandwidth and packet counters include queued packets.
+const SFC: &[&str] = &["sfc", "sfc_siena", "sfc_ef100", "sfc-falcon"];
+
+const COUNTERS: &[LossCounterNames] = &[
+    counter(&["ixgbe"], RingDry, &["rx_no_dma_resources", "hw_rx_no_dma_resources"]),
+    counter(&["ixgbe"], Overrun, &["rx_missed_errors"]),
+    counter(&["ixgbe"], NoBuffer, &["alloc_rx_page_failed"]),
+    counter(&["ixgbe"], NoBuffer, &["alloc_rx_buff_failed"]),
+    counter(&["ixgbe"], Damaged, &["rx_crc_errors"]),
+    counter(&["ixgbevf"], NoBuffer, &["alloc_rx_page_failed"]),
+    counter(&["ixgbevf"], NoBuffer, &["alloc_rx_buff_failed"]),
+    // rx_no_buffer_count of these drivers is not a loss: a frame without a descriptor waits in
+    // the NIC's buffer.
+    counter(&["igb", "igc"], RingDry, &["rx_queue_*_drops"]),
+    counter(&["igb", "igc"], Overrun, &["rx_missed_errors"]),
+    counter(&["igb", "igc"], NoBuffer, &["rx_queue_*_alloc_failed"]),
+    counter(&["igb", "igc"], Damaged, &["rx_crc_errors"]),
+    counter(&["e1000", "e1000e"], Overrun, &["rx_missed_errors"]),
+    counter(&["e1000", "e1000e"], NoBuffer, &["alloc_rx_buff_failed"]),
+    counter(&["e1000", "e1000e"], Damaged, &["rx_crc_errors"]),
+    counter(&["i40e"], RingDry, &["rx_dropped"]),
+    counter(&["i40e"], Overrun, &["port.rx_dropped", "port.rx_discards"]),
+    counter(&["i40e"], NoBuffer, &["rx_alloc_fail"]),
+    counter(&["i40e"], Damaged, &["port.rx_crc_errors"]),
+    counter(&["ice"], RingDry, &["rx_dropped"]),
+    counter(&["ice"], Overrun, &["rx_dropped.nic", "port.rx_dropped"]),
+    counter(&["ice"], NoBuffer, &["rx_alloc_fail"]),
+    counter(&["ice"], Damaged, &["rx_crc_errors.nic", "port.rx_crc_errors"]),
+    counter(&["iavf", "i40evf"], RingDry, &["rx_discards", "rx_dropped"]),
+    counter(&["mlx5_core"], RingDry, &["rx_out_of_buffer"]),
+    counter(&["mlx5_core"], Overrun, &["rx_discards_phy"]),
+    counter(&["mlx5_core"], NoBuffer, &["rx_buff_alloc_err", "rx*_buff_alloc_err"]),
+    counter(&["mlx5_core"], Damaged, &["rx_crc_errors_phy"]),
+    counter(&["mlx4_en"], RingDry, &["rx_dropped", "rx_missed_errors"]),
+    counter(&["mlx4_en"], Overrun, &["rx_over_errors", "rx_fifo_errors"]),
+    counter(&["mlx4_en"], NoBuffer, &["rx_alloc_failed"]),
+    counter(&["mlx4_en"], Damaged, &["rx_crc_errors"]),
+    counter(&["bnxt_en"], RingDry, &["rx_total_ring_discards", "rx_total_discard_pkts", "[*]: rx_discards"]),
+    counter(&["bnxt_en"], NoBuffer, &["rx_total_oom_discards", "[*]: rx_oom_discards"]),
+    counter(&["bnxt_en"], NoBuffer, &["rx_total_buf_errors", "[*]: rx_buf_errors"]),
+    counter(&["bnxt_en"], Damaged, &["rx_fcs_err_frames"]),
+    counter(&["bnx2x"], RingDry, &["[*]: rx_discards"]),
+    counter(&["bnx2x"], Overrun, &["rx_discards"]),
+    counter(&["bnx2x"], NoBuffer, &["rx_skb_alloc_discard"]),
+    counter(&["bnx2x"], Damaged, &["rx_crc_errors"]),
+    counter(&["tg3"], RingDry, &["rx_discards"]),
+    counter(&["tg3"], Damaged, &["rx_fcs_errors"]),
+    // Bandwidth and packet counters include queued packets.
+    counter(&["ena"], Overrun, &["rx_overruns"]),
+    counter(&["ena"], RingDry, &["rx_drops"]),
+    counter(&["ena"], NoBuffer, &["queue_*_rx_page_alloc_fail"]),
+    counter(&["ena"], NoBuffer, &["queue_*_rx_skb_alloc_fail"]),
+    counter(&["ena"], Allowance("inbound bandwidth"), &["bw_in_allowance_exceeded"]),
+    counter(&["ena"], Allowance("outbound bandwidth"), &["bw_out_allowance_exceeded"]),
+    counter(&["ena"], Allowance("packets per second"), &["pps_allowance_exceeded"]),
+    counter(&["ena"], Allowance("tracked connections"), &["conntrack_allowance_exceeded"]),
+    counter(
         &["ena"],
-        &[
-            counter(Overrun, &["rx_overruns"]),
-            counter(RingDry, &["rx_drops"]),
-            counter(NoBuffer, &["queue_*_rx_page_alloc_fail"]),
-            counter(NoBuffer, &["queue_*_rx_skb_alloc_fail"]),
-            counter(Allowance("inbound bandwidth"), &["bw_in_allowance_exceeded"]),
-            counter(Allowance("outbound bandwidth"), &["bw_out_allowance_exceeded"]),
-            counter(Allowance("packets per second"), &["pps_allowance_exceeded"]),
-            counter(Allowance("tracked connections"), &["conntrack_allowance_exceeded"]),
-            counter(
-                Allowance("packets to name service, time service and metadata"),
-                &["linklocal_allowance_exceeded"],
-            ),
-        ],
+        Allowance("packets to name service, time service and metadata"),
+        &["linklocal_allowance_exceeded"],
     ),
-    (
-        &["gve"],
-        &[
-            counter(RingDry, &["rx_queue_drop_cnt[*]"]),
-            counter(NoBuffer, &["rx_skb_alloc_fail"]),
-            counter(NoBuffer, &["rx_buf_alloc_fail"]),
-            counter(NoBuffer, &["rx_desc_err_dropped_pkt"]),
-        ],
-    ),
-    (&["mana"], &[counter(RingDry, &["hc_rx_discards_no_wqe"])]),
-    (
-        &["virtio_net"],
-        &[
-            counter(RingDry, &["rx_hw_drop_overruns", "rx*_hw_drop_overruns"]),
-            counter(NoBuffer, &["rx_drops", "rx*_drops", "rx_queue_*_drops"]),
-        ],
-    ),
-    (
-        &["vmxnet3"],
-        &[
-            counter(RingDry, &["pkts rx OOB"]),
-            counter(NoBuffer, &["rx buf alloc fail"]),
-            counter(Damaged, &["fcs"]),
-        ],
-    ),
-    (&["hv_netvsc"], &[counter(NoBuffer, &["rx_no_memory"])]),
-    (
-        &["sfc", "sfc_siena", "sfc_ef100", "sfc-falcon"],
-        &[
-            counter(RingDry, &["rx_nodesc_drop_cnt", "port_rx_nodesc_drops", "rx_nodesc_drops"]),
-            counter(Overrun, &["port_rx_overflow", "rx_overflow"]),
-            counter(NoBuffer, &["rx_noskb_drops"]),
-            counter(Damaged, &["port_rx_bad", "rx_bad"]),
-        ],
-    ),
-    (
-        &["be2net"],
-        &[
-            counter(RingDry, &["rxq*: rx_drops_no_frags"]),
-            counter(RingDry, &["rx_drops_no_erx_descr"]),
-            counter(Overrun, &["rx_drops_no_pbuf"]),
-            counter(Damaged, &["rx_crc_errors"]),
-        ],
-    ),
-    (
-        &["qede"],
-        &[
-            counter(RingDry, &["no_buff_discards"]),
-            counter(Overrun, &["brb_discards"]),
-            counter(Damaged, &["rx_crc_errors"]),
-        ],
-    ),
-    (&["enic"], &[counter(RingDry, &["rx_no_bufs"]), counter(Damaged, &["rx_crc_errors"])]),
-    (&["atlantic"], &[counter(Overrun, &["InDroppedDma"])]),
-    (&["r8169"], &[counter(Overrun, &["rx_missed"])]),
-    (&["veth"], &[counter(NoBuffer, &["rx_queue_*_drops"])]),
+    counter(&["gve"], RingDry, &["rx_queue_drop_cnt[*]"]),
+    counter(&["gve"], NoBuffer, &["rx_skb_alloc_fail"]),
+    counter(&["gve"], NoBuffer, &["rx_buf_alloc_fail"]),
+    counter(&["gve"], NoBuffer, &["rx_desc_err_dropped_pkt"]),
+    counter(&["mana"], RingDry, &["hc_rx_discards_no_wqe"]),
+    counter(&["virtio_net"], RingDry, &["rx_hw_drop_overruns", "rx*_hw_drop_overruns"]),
+    counter(&["virtio_net"], NoBuffer, &["rx_drops", "rx*_drops", "rx_queue_*_drops"]),
+    counter(&["vmxnet3"], RingDry, &["pkts rx OOB"]),
+    counter(&["vmxnet3"], NoBuffer, &["rx buf alloc fail"]),
+    counter(&["vmxnet3"], Damaged, &["fcs"]),
+    counter(&["hv_netvsc"], NoBuffer, &["rx_no_memory"]),
+    counter(SFC, RingDry, &["rx_nodesc_drop_cnt", "port_rx_nodesc_drops", "rx_nodesc_drops"]),
+    counter(SFC, Overrun, &["port_rx_overflow", "rx_overflow"]),
+    counter(SFC, NoBuffer, &["rx_noskb_drops"]),
+    counter(SFC, Damaged, &["port_rx_bad", "rx_bad"]),
+    counter(&["be2net"], RingDry, &["rxq*: rx_drops_no_frags"]),
+    counter(&["be2net"], RingDry, &["rx_drops_no_erx_descr"]),
+    counter(&["be2net"], Overrun, &["rx_drops_no_pbuf"]),
+    counter(&["be2net"], Damaged, &["rx_crc_errors"]),
+    counter(&["qede"], RingDry, &["no_buff_discards"]),
+    counter(&["qede"], Overrun, &["brb_discards"]),
+    counter(&["qede"], Damaged, &["rx_crc_errors"]),
+    counter(&["enic"], RingDry, &["rx_no_bufs"]),
+    counter(&["enic"], Damaged, &["rx_crc_errors"]),
+    counter(&["atlantic"], Overrun, &["InDroppedDma"]),
+    counter(&["r8169"], Overrun, &["rx_missed"]),
+    counter(&["veth"], NoBuffer, &["rx_queue_*_drops"]),
 ];
 
 impl LossReason {
@@ -228,15 +156,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loss_names_list_each_driver_once_and_use_at_most_one_wildcard() {
-        let mut known_drivers = std::collections::BTreeSet::new();
-        for (drivers, counters) in DRIVERS {
-            assert!(drivers.iter().all(|driver| known_drivers.insert(driver)), "{drivers:?}");
-            let names: Vec<&str> =
-                counters.iter().flat_map(|counter| counter.names.iter().copied()).collect();
-            assert!(names.iter().all(|name| name.matches('*').count() <= 1), "{names:?}");
-            let unique_names: std::collections::BTreeSet<&str> = names.iter().copied().collect();
-            assert_eq!(unique_names.len(), names.len(), "{drivers:?} lists a name twice");
+    fn loss_names_are_unique_for_each_driver_and_have_at_most_one_wildcard() {
+        let mut known_names = std::collections::BTreeSet::new();
+        for counter in COUNTERS {
+            for name in counter.names {
+                assert!(name.matches('*').count() <= 1, "{name}");
+                let is_new = counter.drivers.iter().all(|driver| known_names.insert((driver, name)));
+                assert!(is_new, "{:?} list {name} twice", counter.drivers);
+            }
         }
     }
 }

@@ -59,8 +59,7 @@ fn driver_losses(link: &LinkState) -> Vec<LossCounter> {
     let (Some(Some(driver)), Some(Some(statistics))) = (link.driver.value(), link.statistics.value()) else {
         return Vec::new();
     };
-    let counters = counters_of_driver(&driver.name).iter();
-    let losses = counters.filter_map(|counter| {
+    let losses = counters_of_driver(&driver.name).filter_map(|counter| {
         let (name, packets) =
             counter.names.iter().find_map(|name| sum(statistics, name).map(|packets| (*name, packets)))?;
         let xdp_drops = xdp_counter_within(&driver.name, name).and_then(|name| sum(statistics, &name));

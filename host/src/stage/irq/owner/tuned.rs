@@ -16,7 +16,8 @@ pub(super) fn observe(host: &Host, pid: u32) -> Option<IrqOwner> {
     let mut pending: Vec<(String, usize)> =
         profiles.split_whitespace().map(|name| (name.to_owned(), 0)).collect();
     while let Some((name, depth)) = pending.pop() {
-        let Some(text) = read_profile(host, &name) else { continue };
+        let paths = profile_paths(&name);
+        let Some(text) = paths.iter().find_map(|path| host.read(path).ok()) else { continue };
         let (settings, includes) = parse_profile(&text);
         affinity_settings.extend(settings.into_iter().map(|setting| format!("{setting} (profile {name})")));
         if depth < DEEPEST_INCLUDE && affinity_settings.len() < 100 {
@@ -33,14 +34,15 @@ pub(super) fn observe(host: &Host, pid: u32) -> Option<IrqOwner> {
     })
 }
 
-fn read_profile(host: &Host, name: &str) -> Option<String> {
-    // A name must not lead out of the directory.
+/// Where the file of a TuneD profile may be, in order of precedence. TuneD before 2.23 uses the
+/// second and the fourth directory. Empty for a name that would lead out of the directories.
+pub fn profile_paths(name: &str) -> Vec<String> {
     if name.contains('/') || name.starts_with('.') {
-        return None;
+        return Vec::new();
     }
     ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"]
-        .iter()
-        .find_map(|directory| host.read(&format!("{directory}/{name}/tuned.conf")).ok())
+        .map(|directory| format!("{directory}/{name}/tuned.conf"))
+        .to_vec()
 }
 
 /// The settings of a profile that move interrupts, and the profiles it includes.
