@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 use hmac::{Hmac, Mac as _};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use linerate_services::radius::{
-    KEPT, MOST_BYTES, RadiusServer, RequestOutcome, UserDatabase,
-};
+use linerate_services::radius::{KEPT, MOST_BYTES, RadiusServer, RequestOutcome, UserDatabase};
 use md5::{Digest as _, Md5};
 
 const SECRET: &[u8] = b"s3cret";

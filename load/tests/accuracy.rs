@@ -105,7 +105,7 @@ impl Drop for Awake {
 
 /// A slot with a drain time for replies that the service delays.
 fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
-    LoadSlot { drain: Duration::from_secs(1), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
+    LoadSlot { drain: Duration::from_secs(2), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
 fn rate(per_second: f64) -> PacingMode {

@@ -53,8 +53,8 @@ impl SlotSpan {
         let length_ns = self.interval_ns.min(self.duration_ns.saturating_sub(begins_ns));
         SlotInterval {
             number: u32::try_from(number).unwrap_or(u32::MAX),
-            begins_seconds: Duration::from_nanos(begins_ns).as_secs_f64(),
-            seconds: Duration::from_nanos(length_ns).as_secs_f64(),
+            begins_seconds: begins_ns as f64 / 1e9,
+            seconds: length_ns as f64 / 1e9,
             ..SlotInterval::default()
         }
     }

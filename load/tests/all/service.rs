@@ -112,7 +112,7 @@ pub(crate) fn echo_with_forged_replies(
 }
 
 pub(crate) fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
-    LoadSlot { drain: Duration::from_secs(1), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
+    LoadSlot { drain: Duration::from_secs(2), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
 pub(crate) fn rate(per_second: f64) -> PacingMode {

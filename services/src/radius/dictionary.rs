@@ -53,8 +53,8 @@ const REPLY: &[(&str, u8, ValueForm)] = &[
 // EAP-Message, Message-Authenticator.
 const RESERVED: [u8; 7] = [2, 3, 24, 33, 60, 79, 80];
 
-/// The number and the bytes of an attribute of a reply, or an error message. Addresses, named values and bytes (hexadecimal
-/// digits after `0x`) are text. `Attr-N` with number N has any bytes.
+/// The number and the bytes of an attribute of a reply, or an error message. Addresses, named values
+/// and bytes (hexadecimal digits after `0x`) are text. `Attr-N` with number N has any bytes.
 pub(crate) fn encode(name: &str, value: &Value) -> Result<(u8, Vec<u8>), String> {
     if !matches!(value, Value::String(_) | Value::Integer(_)) {
         return Err(format!("a {} is no value", value.type_str()));
