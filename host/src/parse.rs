@@ -12,7 +12,8 @@ use crate::netlink::tc;
 use crate::setting::SettingValue;
 use crate::setting::irq_affinity::AffinityValue;
 use crate::stage::filter::{self, NftTable};
-use crate::stage::irq::owner::{irqbalance, link_file, tuned};
+use crate::stage::irq::TunedProfile;
+use crate::stage::irq::owner::irqbalance;
 use crate::stage::irq::served_queues::VectorNames;
 use crate::stage::softirq::{softirqs, softnet};
 use crate::stage::thread::AuditRules;
@@ -56,8 +57,11 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("irq: environment of irqbalance", |bytes| drop(irqbalance::environment(&text(bytes)))),
     ("irq: irqbalance's answer", |bytes| drop(crate::root::irqbalance::parse_setup(&text(bytes)))),
     ("irq: affinity", |bytes| drop(AffinityValue::parse(&SettingValue::new(text(bytes))))),
-    ("irq: systemd .link file", |bytes| drop(link_file::affinity_lines(&text(bytes)))),
-    ("irq: TuneD profile", |bytes| drop(tuned::parse_profile(&text(bytes)))),
+    ("irq: TuneD profile", |bytes| {
+        // The active profile is `x`.
+        let read = |path: &str| Some(if path.contains("/x/") { text(bytes).into() } else { "x".to_owned() });
+        _ = TunedProfile::active(&read).settings().count();
+    }),
     // softirq
     ("softirq: /proc/net/softnet_stat", |bytes| {
         let online = CpuSet::from_iter(0..u32::from(bytes.first().copied().unwrap_or(0)));

@@ -19,7 +19,8 @@ mod tuned;
 
 use std::collections::BTreeSet;
 
-use linerate_host::{Diagnosis, Host, HostView, Setting, SettingValue, diagnosis};
+use linerate_host::stage::irq::TunedProfile;
+use linerate_host::{Diagnosis, Host, HostView, Setting, SettingValue, diagnosis, ini};
 
 use crate::TuneProfile;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
@@ -137,8 +138,10 @@ pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) -> Vec<PlannedChange
 /// Runs all parsers of owners' files over a text.
 pub(crate) fn any_text(text: &str) {
     const PATH: &str = "/x";
-    drop(tuned::lines(&tuned::profile(text, PATH).1));
-    drop(link_file::lines(text, PATH));
+    // The active profile is `x`.
+    let read = |path: &str| Some(if path.contains("/x/") { text } else { "x" }.to_owned());
+    TunedProfile::active(&read).settings().for_each(|setting| drop(tuned::owned_settings(&setting)));
+    ini::file_entries(text, PATH).iter().for_each(|entry| drop(link_file::line(entry)));
     drop((network_manager::profile(text, PATH), network_manager::active_uuid(text)));
     drop(sysctl_file::assignments(text, PATH));
     drop((script::script(text, PATH), script::interfaces(text, PATH), command::settings(text)));

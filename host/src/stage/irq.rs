@@ -8,7 +8,8 @@ pub(in crate::stage) mod sample;
 pub(crate) mod served_queues;
 
 pub use observe::handler_names;
-pub use owner::tuned::profile_paths as tuned_profile_paths;
+pub use owner::link_file::{LinkFile, link_files};
+pub use owner::tuned::{TunedProfile, TunedSetting};
 use serde::Serialize;
 pub(crate) use served_queues::contains_word;
 

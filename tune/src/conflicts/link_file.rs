@@ -1,20 +1,12 @@
 //! systemd's .link files, which udev applies when an interface appears (systemd.link(5)).
 
-use linerate_host::ini;
+use linerate_host::ini::{self, FileEntry};
+use linerate_host::stage::irq::{LinkFile, link_files};
 
 use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting};
 use super::owner::{ConfiguredSetting, FoundOwners};
 use super::reader::{ConfigurationReader, ConfiguredInterface, matches};
 use crate::claim::{ClaimExclusion, EnforcementMode};
-
-// In order of precedence: a file hides files of the same name in later directories.
-const DIRECTORIES: [&str; 5] = [
-    "/etc/systemd/network",
-    "/run/systemd/network",
-    "/usr/local/lib/systemd/network",
-    "/usr/lib/systemd/network",
-    "/lib/systemd/network",
-];
 
 // Keys of `[Link]` that ethtool has words for. Coalescing times are spans such as `50us`.
 const KEYS: [(&str, EthtoolKind, &str); 27] = [
@@ -47,30 +39,14 @@ const KEYS: [(&str, EthtoolKind, &str); 27] = [
     ("UseAdaptiveTxCoalesce", EthtoolKind::Coalesce, "adaptive-tx"),
 ];
 
-/// A .link file with its drop-ins.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct LinkFile {
-    path: String,
-    /// Keys and values of `[Match]`.
-    conditions: Vec<(String, String)>,
-    lines: Vec<ConfigurationLine>,
-}
-
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
-    let files: Vec<LinkFile> = reader
-        .layered(&DIRECTORIES, ".link")
-        .into_iter()
-        .filter_map(|path| LinkFile::read(reader, path))
-        .collect();
+    let files = link_files(&|path| reader.list(path), &|path| reader.read(path));
     let mut owners = FoundOwners::new();
-    if files.iter().all(|file| file.lines.is_empty()) {
-        return owners;
-    }
     for interface in reader.interfaces() {
         // Only the first file that matches counts.
-        let Some(file) = files.iter().find(|file| file.is_for(interface)) else { continue };
-        for line in &file.lines {
-            owners.push(Box::new(owner(line.clone(), &interface.name)));
+        let Some(file) = files.iter().find(|file| is_for(file, interface)) else { continue };
+        for line in file.entries.iter().filter_map(line) {
+            owners.push(Box::new(owner(line, &interface.name)));
         }
     }
     owners
@@ -89,94 +65,60 @@ fn owner(line: ConfigurationLine, interface: &str) -> ConfiguredSetting {
     }
 }
 
-impl LinkFile {
-    fn read(reader: &ConfigurationReader<'_>, path: String) -> Option<Self> {
-        let mut file = LinkFile::default();
-        file.add(&reader.read(&path)?, &path);
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let drop_ins = DIRECTORIES.map(|directory| format!("{directory}/{name}.d"));
-        for part in reader.layered(&drop_ins.each_ref().map(String::as_str), ".conf") {
-            if let Some(text) = reader.read(&part) {
-                file.add(&text, &part);
-            }
-        }
-        Some(LinkFile { path, ..file })
+fn is_for(file: &LinkFile, interface: &ConfiguredInterface) -> bool {
+    if let Some(applied) = &interface.link_file {
+        // /lib may be a link to /usr/lib.
+        return applied.trim_start_matches("/usr") == file.path.trim_start_matches("/usr");
     }
-
-    /// Adds the file itself or a drop-in; the later of two values counts.
-    fn add(&mut self, text: &str, path: &str) {
-        for entry in ini::entries(text) {
-            if entry.section == "Match" {
-                self.conditions.push((entry.key.to_owned(), entry.value.to_owned()));
-            }
-        }
-        for line in lines(text, path) {
-            self.lines.retain(|earlier| earlier.set.knob != line.set.knob);
-            self.lines.push(line);
-        }
-    }
-
-    fn is_for(&self, interface: &ConfiguredInterface) -> bool {
-        if let Some(applied) = &interface.link_file {
-            // /lib may be a link to /usr/lib.
-            return applied.trim_start_matches("/usr") == self.path.trim_start_matches("/usr");
-        }
-        self.conditions.iter().all(|(key, patterns)| {
-            let is_match = |value: &str| {
-                let (inverted, patterns) = match patterns.strip_prefix('!') {
-                    Some(negated) => (true, negated),
-                    None => (false, patterns.as_str()),
-                };
-                patterns.split_whitespace().any(|pattern| matches(pattern, value)) != inverted
+    let is_met = |FileEntry { key, value: patterns, .. }: &FileEntry| {
+        let is_match = |value: &str| {
+            let (inverted, patterns) = match patterns.strip_prefix('!') {
+                Some(negated) => (true, negated),
+                None => (false, patterns.as_str()),
             };
-            match key.as_str() {
-                "MACAddress" | "PermanentMACAddress" => {
-                    let addresses = patterns.to_ascii_lowercase().replace('-', ":");
-                    addresses.split_whitespace().any(|address| address == interface.address)
-                }
-                // The name that the driver gave is unknown.
-                "OriginalName" => is_match(&interface.name),
-                "Driver" => is_match(interface.driver.as_deref().unwrap_or_default()),
-                "Path" => is_match(interface.path.as_deref().unwrap_or_default()),
-                // A condition on the host: a claim too many is better than one too few.
-                _ => true,
+            patterns.split_whitespace().any(|pattern| matches(pattern, value)) != inverted
+        };
+        match key.as_str() {
+            "MACAddress" | "PermanentMACAddress" => {
+                let addresses = patterns.to_ascii_lowercase().replace('-', ":");
+                addresses.split_whitespace().any(|address| address == interface.address)
             }
-        })
-    }
+            // The name that the driver gave is unknown.
+            "OriginalName" => is_match(&interface.name),
+            "Driver" => is_match(interface.driver.as_deref().unwrap_or_default()),
+            "Path" => is_match(interface.path.as_deref().unwrap_or_default()),
+            // A condition on the host: a claim too many is better than one too few.
+            _ => true,
+        }
+    };
+    // systemd 252 ignores a file without conditions, such as a link to /dev/null.
+    let mut conditions = file.entries.iter().filter(|entry| entry.section == "Match").peekable();
+    conditions.peek().is_some() && conditions.all(is_met)
 }
 
-/// The lines of a .link file that set a known knob.
-pub(super) fn lines(text: &str, path: &str) -> Vec<ConfigurationLine> {
-    let line = |entry: ini::IniEntry<'_>| {
-        if entry.section != "Link" || entry.value.is_empty() {
-            return None;
+// The line of an entry that sets a known knob.
+pub(super) fn line(entry: &FileEntry) -> Option<ConfigurationLine> {
+    if entry.section != "Link" || entry.value.is_empty() {
+        return None;
+    }
+    let (knob, to) = match entry.key.as_str() {
+        "ReceivePacketSteeringCPUMask" => (OwnedKnob::of_queues("rps_cpus"), None),
+        "SR-IOVVirtualFunctions" => (OwnedKnob::File("sriov_numvfs".to_owned()), Some(entry.value.clone())),
+        key if key.starts_with("IRQAffinity") => (OwnedKnob::Interrupt, None),
+        key => {
+            let (_, kind, name) = KEYS.iter().find(|(known, _, _)| *known == key)?;
+            let to = if kind.is_switch(name) {
+                ini::switch(&entry.value).map(str::to_owned)
+            } else if key.ends_with("Sec") {
+                microseconds(&entry.value).map(|span| span.to_string())
+            } else {
+                Some(entry.value.clone())
+            };
+            (OwnedKnob::Link(*kind, (*name).to_owned()), to)
         }
-        let (knob, to) = match entry.key {
-            "ReceivePacketSteeringCPUMask" => (OwnedKnob::of_queues("rps_cpus"), None),
-            "SR-IOVVirtualFunctions" => {
-                (OwnedKnob::File("sriov_numvfs".to_owned()), Some(entry.value.to_owned()))
-            }
-            key if key.starts_with("IRQAffinity") => (OwnedKnob::Interrupt, None),
-            key => {
-                let (_, kind, name) = KEYS.iter().find(|(known, _, _)| *known == key)?;
-                let to = if kind.is_switch(name) {
-                    ini::switch(entry.value).map(str::to_owned)
-                } else if key.ends_with("Sec") {
-                    microseconds(entry.value).map(|span| span.to_string())
-                } else {
-                    Some(entry.value.to_owned())
-                };
-                (OwnedKnob::Link(*kind, (*name).to_owned()), to)
-            }
-        };
-        let text = format!("{}={}", entry.key, entry.value);
-        Some(ConfigurationLine {
-            at: format!("{path}:{}", entry.line),
-            text,
-            set: OwnedSetting { knob, interface: None, to },
-        })
     };
-    ini::entries(text).filter_map(line).collect()
+    let text = format!("{}={}", entry.key, entry.value);
+    Some(ConfigurationLine { at: entry.location(), text, set: OwnedSetting { knob, interface: None, to } })
 }
 
 // A span with one unit (systemd.time(7)); without a unit, seconds.
@@ -236,6 +178,8 @@ mod tests {
               /etc/systemd/network/10-nic.link.d/90-linerate-RxBufferSize.conf"]
         );
         assert_eq!(found("[Match]\nDriver=ice i40e\n[Link]\nRxBufferSize=1024\n", "rx 4096"), []);
+        // As if it were a link to /dev/null.
+        assert_eq!(found("", "rx 4096 tx 512").len(), 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 
 use linerate_host::process::{HostProcess, KNOWN_PROGRAMS, processes};
-use linerate_host::{Host, HostError};
+use linerate_host::{Host, HostError, ini};
 
 pub(super) struct ConfigurationReader<'a> {
     pub(super) host: &'a Host,
@@ -76,17 +76,8 @@ impl<'a> ConfigurationReader<'a> {
 
     /// Files with this suffix, sorted by name. A file hides those with its name in later directories.
     pub(super) fn layered(&self, directories: &[&str], suffix: &str) -> Vec<String> {
-        let mut files: Vec<(String, String)> = Vec::new();
-        for directory in directories {
-            for name in self.list(directory).into_iter().filter(|name| name.ends_with(suffix)) {
-                if !files.iter().any(|(known_name, _)| *known_name == name) {
-                    let path = format!("{directory}/{name}");
-                    files.push((name, path));
-                }
-            }
-        }
-        files.sort();
-        files.into_iter().map(|(_, path)| path).collect()
+        let listed = directories.iter().map(|directory| ((*directory).to_owned(), self.list(directory)));
+        ini::layered(listed, suffix)
     }
 
     pub(super) fn interfaces(&self) -> &[ConfiguredInterface] {

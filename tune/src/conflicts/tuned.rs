@@ -1,26 +1,17 @@
-//! TuneD's active profile, with all profiles that it includes.
-//!
-//! TuneD 2.20 (`profiles/loader.py`, `profiles/merger.py`) loads an included profile before the one that includes it, and the
-//! later value of an option counts. It applies a profile when it starts and when the profile changes.
+//! TuneD's active profile, which TuneD applies when it starts and when the profile changes.
 
-use std::collections::BTreeSet;
-
-use linerate_host::stage::irq::tuned_profile_paths;
-use linerate_host::{CpuSet, Setting, ini};
+use linerate_host::ini::FileEntry;
+use linerate_host::stage::irq::{TunedProfile, TunedSetting};
+use linerate_host::{CpuSet, Setting};
 
 use super::command;
-use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
+use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
 use super::owner::{ConfiguredSetting, FoundOwners, SettingOwner, WantedKnob};
 use super::reader::ConfigurationReader;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 
-const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
-
 /// Name of the profile that the suggested commands create.
 const OURS: &str = "linerate";
-
-// The most profiles that are read: a guard against endless inclusion.
-const MOST_PROFILES: usize = 64;
 
 /// The CPUs that the active profile keeps interrupts off.
 struct IsolatedCpus {
@@ -29,45 +20,32 @@ struct IsolatedCpus {
     at: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TunedOption {
-    pub(super) unit: String,
-    pub(super) key: String,
-    pub(super) value: String,
-    pub(super) at: String,
-}
-
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
     if reader.process("tuned").is_none() {
         return Vec::new();
     }
-    let names = ACTIVE.iter().filter_map(|path| reader.read(path));
-    let active: Vec<String> =
-        names.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
-    let mut choices = Vec::new();
-    load(reader, &active, &mut BTreeSet::new(), &mut choices);
-    let isolated =
-        choices.iter().rev().find(|choice| choice.key == "isolated_cores" && choice.unit == "scheduler");
-    let isolated = isolated.map(|choice| IsolatedCpus {
-        active: active.clone(),
-        cpus: choice.value.clone(),
-        at: choice.at.clone(),
-    });
+    let profile = TunedProfile::active(&|path| reader.read(path));
     let mut owners: FoundOwners = Vec::new();
-    for line in lines(&choices) {
-        let profiles = active.clone();
-        owners.push(Box::new(ConfiguredSetting {
-            owner: "tuned",
-            what: effect(&line.text, &active),
-            read_from: line.at,
-            enforcement: EnforcementMode::OnRestart,
-            sets: vec![line.set],
-            exclusion: Box::new(move |knob, set| ClaimExclusion::ByHand {
-                commands: commands(&profiles, set, knob),
-            }),
-        }));
+    for setting in profile.settings() {
+        let (active, at) = (profile.names.clone(), setting.option.location());
+        if (setting.plugin, setting.option.key.as_str()) == ("scheduler", "isolated_cores") {
+            owners.push(Box::new(IsolatedCpus { active, cpus: setting.option.value.clone(), at }));
+            continue;
+        }
+        for set in owned_settings(&setting) {
+            let active = active.clone();
+            owners.push(Box::new(ConfiguredSetting {
+                owner: "tuned",
+                what: effect(&format!("{}={}", setting.option.key, setting.option.value), &active),
+                read_from: at.clone(),
+                enforcement: EnforcementMode::OnRestart,
+                sets: vec![set],
+                exclusion: Box::new(move |knob, set| ClaimExclusion::ByHand {
+                    commands: commands(&active, set, knob),
+                }),
+            }));
+        }
     }
-    owners.extend(isolated.map(|isolated| Box::new(isolated) as Box<dyn SettingOwner>));
     owners
 }
 
@@ -75,101 +53,23 @@ fn effect(option: &str, active: &[String]) -> String {
     format!("sets '{option}' when it starts or changes its profile, which is {}", active.join(" "))
 }
 
-fn load(
-    reader: &ConfigurationReader<'_>,
-    names: &[String],
-    loaded_paths: &mut BTreeSet<String>,
-    choices: &mut Vec<TunedOption>,
-) {
-    for name in names {
-        if loaded_paths.len() >= MOST_PROFILES {
-            return;
-        }
-        let mut paths = tuned_profile_paths(name.trim_start_matches('-'));
-        paths.retain(|path| !loaded_paths.contains(path));
-        let read_file = |path: String| reader.read(&path).map(|text| (path, text));
-        let Some((path, text)) = paths.into_iter().find_map(read_file) else { continue };
-        loaded_paths.insert(path.clone());
-        let (included, own_options) = profile(&text, &path);
-        load(reader, &included, loaded_paths, choices);
-        merge(choices, own_options);
-    }
-}
-
-/// The profiles that a profile includes, and its options.
-pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<TunedOption>) {
-    let (mut included, mut options) = (Vec::new(), Vec::new());
-    for entry in ini::entries(text) {
-        // A comment may follow a value after white space.
-        let value = entry.value.split_once(" #").map_or(entry.value, |(value, _)| value).trim();
-        if (entry.section, entry.key) == ("main", "include") {
-            included = value.split([',', ';']).map(|name| name.trim().to_owned()).collect();
-        } else {
-            options.push(TunedOption {
-                unit: entry.section.to_owned(),
-                key: entry.key.to_owned(),
-                value: value.trim_matches('"').to_owned(),
-                at: format!("{path}:{}", entry.line),
-            });
-        }
-    }
-    (included, options)
-}
-
-fn merge(choices: &mut Vec<TunedOption>, new_options: Vec<TunedOption>) {
-    let is_replacing =
-        |choice: &&TunedOption| choice.key == "replace" && ini::switch(&choice.value) == Some("on");
-    let replaced_units: BTreeSet<&str> =
-        new_options.iter().filter(is_replacing).map(|choice| choice.unit.as_str()).collect();
-    choices.retain(|choice| !replaced_units.contains(choice.unit.as_str()));
-    for choice in new_options {
-        choices.retain(|earlier| (&earlier.unit, &earlier.key) != (&choice.unit, &choice.key));
-        choices.push(choice);
-    }
-}
-
-/// The options that set a known knob.
-pub(super) fn lines(choices: &[TunedOption]) -> Vec<ConfigurationLine> {
-    let unit_value = |unit: &str, key: &str| {
-        choices
-            .iter()
-            .find(|choice| choice.unit == unit && choice.key == key)
-            .map(|choice| choice.value.as_str())
-    };
-    let mut lines = Vec::new();
-    for choice in choices {
-        let unit = choice.unit.as_str();
-        if unit_value(unit, "enabled").and_then(ini::switch) == Some("off") {
-            continue;
-        }
-        let devices = unit_value(unit, "devices").unwrap_or("*");
-        let sets = owned_settings(unit_value(unit, "type").unwrap_or(unit), devices, choice);
-        lines.extend(sets.into_iter().map(|set| ConfigurationLine {
-            at: choice.at.clone(),
-            text: format!("{}={}", choice.key, choice.value),
-            set,
-        }));
-    }
-    lines
-}
-
-fn owned_settings(kind: &str, devices: &str, choice: &TunedOption) -> Vec<OwnedSetting> {
+pub(super) fn owned_settings(setting: &TunedSetting<'_>) -> Vec<OwnedSetting> {
+    let TunedSetting { plugin, devices, option: FileEntry { key, value, .. } } = *setting;
     // A variable or a function may have any value.
     let literal = |value: &str| (!value.contains("${")).then(|| value.to_owned());
     let single_setting =
         |knob: OwnedKnob, to: Option<String>| vec![OwnedSetting { knob, interface: None, to }];
-    match (kind, choice.key.as_str()) {
-        (_, "type" | "enabled" | "replace" | "devices" | "priority") => Vec::new(),
-        ("sysctl", name) => single_setting(OwnedKnob::Sysctl(sysctl_path(name)), literal(&choice.value)),
+    match (plugin, key.as_str()) {
+        ("sysctl", name) => single_setting(OwnedKnob::Sysctl(sysctl_path(name)), literal(value)),
         // Of several governors TuneD sets the first that the driver has.
         ("cpu", "governor") => {
-            single_setting(OwnedKnob::Governor, literal(&choice.value).filter(|value| !value.contains('|')))
+            single_setting(OwnedKnob::Governor, literal(value).filter(|value| !value.contains('|')))
         }
-        ("sysfs", path) => command::settings(&format!("echo {} > {path}", choice.value)),
-        ("net", "ring") => device_settings(EthtoolKind::Ring, devices, &choice.value),
-        ("net", "channels") => device_settings(EthtoolKind::Channel, devices, &choice.value),
-        ("net", "coalesce") => device_settings(EthtoolKind::Coalesce, devices, &choice.value),
-        ("net", "features") => device_settings(EthtoolKind::Feature, devices, &choice.value),
+        ("sysfs", path) => command::settings(&format!("echo {value} > {path}")),
+        ("net", "ring") => device_settings(EthtoolKind::Ring, devices, value),
+        ("net", "channels") => device_settings(EthtoolKind::Channel, devices, value),
+        ("net", "coalesce") => device_settings(EthtoolKind::Coalesce, devices, value),
+        ("net", "features") => device_settings(EthtoolKind::Feature, devices, value),
         _ => Vec::new(),
     }
 }
@@ -309,16 +209,5 @@ mod tests {
                 "tuned-adm profile linerate  # applies the whole profile again",
             ]
         );
-    }
-
-    #[test]
-    fn reading_profiles_that_include_each_other_terminates() {
-        let files = [
-            ("/proc/9/comm", "tuned\n"),
-            ("/etc/tuned/active_profile", "a ../../x\n"),
-            ("/etc/tuned/a/tuned.conf", "[main]\ninclude=b\n"),
-            ("/etc/tuned/b/tuned.conf", "[main]\ninclude=a,b\n[sysctl]\nx.y=1\n"),
-        ];
-        assert_eq!(claims(&files, &Setting::sysctl("x.y"), "2").len(), 1);
     }
 }

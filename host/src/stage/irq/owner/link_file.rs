@@ -1,58 +1,77 @@
-//! systemd's .link files, which set affinity when an interface appears (`IRQAffinity...=`,
-//! systemd.link(5), since 2026).
-
-use std::collections::BTreeSet;
+//! systemd's .link files, which udev applies when an interface appears (systemd.link(5)).
+//! `IRQAffinity...=` sets affinity since 2026.
 
 use super::IrqOwner;
-use crate::{Host, ini};
+use crate::Host;
+use crate::ini::{FileEntry, file_entries, layered};
 
-/// In order of precedence: a file hides later files with the same name (systemd.link(5)).
-const DIRECTORIES: [&str; 4] = [
+/// In order of precedence: a file hides files of the same name in later directories. `/lib` may be
+/// a link to `/usr/lib`.
+const DIRECTORIES: [&str; 5] = [
     "/etc/systemd/network",
     "/run/systemd/network",
     "/usr/local/lib/systemd/network",
     "/usr/lib/systemd/network",
+    "/lib/systemd/network",
 ];
 
-pub(super) fn observe(host: &Host) -> Vec<IrqOwner> {
-    let mut file_names = BTreeSet::new();
-    let mut owners = Vec::new();
-    for directory in DIRECTORIES {
-        for name in host.list(directory).unwrap_or_default() {
-            let path = format!("{directory}/{name}");
-            if name.ends_with(".link.d") {
-                let drop_ins = host.list(&path).unwrap_or_default();
-                let drop_ins = drop_ins.iter().filter(|drop_in| drop_in.ends_with(".conf"));
-                owners.extend(drop_ins.filter_map(|drop_in| owner(host, format!("{path}/{drop_in}"))));
-            } else if name.ends_with(".link") && file_names.insert(name) {
-                owners.extend(owner(host, path));
-            }
-        }
-    }
-    owners
+/// A .link file with its drop-ins.
+#[derive(Debug)]
+pub struct LinkFile {
+    pub path: String,
+    /// Each value of `[Link]` that counts, and all of `[Match]`.
+    pub entries: Vec<FileEntry>,
 }
 
-fn owner(host: &Host, path: String) -> Option<IrqOwner> {
-    let text = host.read(&path).ok()?;
-    let lines = affinity_lines(&text);
+/// `list` returns the names in a directory, `read` the text of a file, if there are any.
+pub fn link_files(
+    list: &dyn Fn(&str) -> Vec<String>,
+    read: &dyn Fn(&str) -> Option<String>,
+) -> Vec<LinkFile> {
+    let directories = DIRECTORIES.map(|directory| (directory.to_owned(), list(directory)));
+    let file = |path: String| {
+        let mut entries = Vec::new();
+        let drop_ins = format!("{}.d", path.rsplit('/').next().unwrap_or_default());
+        let drop_in_directories =
+            directories.iter().filter(|(_, names)| names.contains(&drop_ins)).map(|(directory, _)| {
+                let directory = format!("{directory}/{drop_ins}");
+                let names = list(&directory);
+                (directory, names)
+            });
+        for path in [path.clone()].into_iter().chain(layered(drop_in_directories, ".conf")) {
+            for entry in file_entries(&read(&path).unwrap_or_default(), &path) {
+                if entry.section == "Link" { entry.replace_in(&mut entries) } else { entries.push(entry) }
+            }
+        }
+        LinkFile { path, entries }
+    };
+    layered(directories.iter().cloned(), ".link").into_iter().map(file).collect()
+}
+
+/// One owner per file that sets affinity.
+pub(super) fn observe(host: &Host) -> Vec<IrqOwner> {
+    let files = link_files(&|path| host.list(path).unwrap_or_default(), &|path| host.read(path).ok());
+    files
+        .iter()
+        .flat_map(|file| file.entries.chunk_by(|entry, next| entry.path == next.path))
+        .filter_map(owner)
+        .collect()
+}
+
+fn owner(entries: &[FileEntry]) -> Option<IrqOwner> {
+    let affinity = |entry: &&FileEntry| {
+        entry.section == "Link" && entry.key.starts_with("IRQAffinity") && !entry.value.is_empty()
+    };
+    let lines: Vec<_> =
+        entries.iter().filter(affinity).map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     (!lines.is_empty()).then(|| IrqOwner {
         name: "systemd .link".to_owned(),
         how: lines.join("; "),
         pid: None,
-        read_from: path,
+        read_from: entries[0].path.clone(),
         leaves_alone: Vec::new(),
         environment: None,
     })
-}
-
-/// The lines of a .link file that set affinity.
-pub(crate) fn affinity_lines(text: &str) -> Vec<String> {
-    ini::entries(text)
-        .filter(|entry| {
-            entry.section == "Link" && entry.key.starts_with("IRQAffinity") && !entry.value.is_empty()
-        })
-        .map(|entry| format!("{}={}", entry.key, entry.value))
-        .collect()
 }
 
 #[cfg(test)]
@@ -66,6 +85,8 @@ mod tests {
             ("/usr/lib/systemd/network/10-nic.link", "[Link]\nIRQAffinity=0-3\n"),
             ("/usr/lib/systemd/network/99-default.link", "[Link]\nNamePolicy=keep kernel\n"),
             ("/etc/systemd/network/99-default.link.d/irq.conf", "[Link]\nIRQAffinity=4-7\n"),
+            // As if /lib were a link.
+            ("/lib/systemd/network/99-default.link.d/irq.conf", "[Link]\nIRQAffinity=4-7\n"),
             ("/etc/systemd/network/20-wan.network", "[Link]\nIRQAffinity=1\n"),
         ]);
         let owners = observe(&host);
