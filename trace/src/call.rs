@@ -14,7 +14,7 @@ use rustix::thread::{name, set_name};
 
 use crate::TraceError;
 
-/// The empty program.
+/// A run of this program costs the call only.
 pub(crate) const EMPTY_PROGRAM: [ProgramAttachment; 1] =
     [ProgramAttachment::new("nothing", "task_rename").since("came with Linux 3.4").optional()];
 

@@ -28,18 +28,18 @@ pub enum BpfFailure {
 }
 
 impl BpfError {
-    pub fn new(operation: &'static str, error: impl Error) -> Self {
+    pub fn new(operation: &'static str, error: impl Error + 'static) -> Self {
         let mut message = error.to_string();
         let mut errno = None;
-        let mut cause = error.source();
-        while let Some(error) = cause {
+        let mut next_error: Option<&(dyn Error + 'static)> = Some(&error);
+        while let Some(error) = next_error {
             errno = errno.or(error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error));
             // Some of the library's errors include the message of their cause.
             let text = error.to_string();
             if !message.contains(&text) {
                 message = format!("{message}: {text}");
             }
-            cause = error.source();
+            next_error = error.source();
         }
         Self { operation, failure: BpfFailure::Other { errno, message } }
     }
@@ -67,11 +67,22 @@ impl From<BpfError> for io::Error {
     }
 }
 
-/// As [`BpfError`] becomes an [`io::Error`].
-pub(crate) fn error(error: impl Error) -> io::Error {
+/// Converts an error of aya to its system error if there is one, otherwise to its messages.
+pub(crate) fn error(error: impl Error + 'static) -> io::Error {
     BpfError::new("", error).into()
 }
 
 pub(crate) fn missing(name: &str) -> io::Error {
     BpfError::missing("", name).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_error_keeps_its_number() {
+        let error = io::Error::from_raw_os_error(libc::EMFILE);
+        assert_eq!(super::error(error).raw_os_error(), Some(libc::EMFILE));
+    }
 }

@@ -120,7 +120,7 @@ impl BpfPrograms {
         program.try_into().map_err(|error: ProgramError| BpfError::new(operation, error))
     }
 
-    fn error(&self, error: impl Error) -> BpfError {
+    fn error(&self, error: impl Error + 'static) -> BpfError {
         BpfError::new(self.operation, error)
     }
 

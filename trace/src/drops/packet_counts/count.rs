@@ -81,7 +81,7 @@ pub enum PacketOrigin {
 /// Where and why packets are dropped (`kfree_skb`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LossSite {
-    /// Of the instruction.
+    /// Where the kernel's code dropped the packet.
     pub address: u64,
     /// Name in this kernel's `enum skb_drop_reason`, without `SKB_DROP_REASON_`; `None` before
     /// Linux 5.17, as [`super::PacketCounts::notes`] reports.

@@ -154,14 +154,15 @@ fn ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer() {
     assert_eq!(counts.packets(PathPoint::Delivered, Request), 20, "{counts:#?}");
     let events = [CountedEvent::Fragment, CountedEvent::Unparsed].map(|event| counts.event_count(event));
     assert_eq!(events, [1, 0], "{counts:#?}");
-    assert!(lost_here(&counts).is_empty());
+    assert!(lost_here(&counts).is_empty(), "{counts:#?}");
     let counts = until(&all_ports, |counts| counts.lost_for("NO_SOCKET", Request) >= 5);
     assert_eq!(counts.packets(PathPoint::Queued, Reply), 25, "{counts:#?}");
     assert_eq!(counts.packets(PathPoint::Received, Request), 25, "{counts:#?}");
     assert_eq!(counts.lost_for("NO_SOCKET", Request), 5, "{counts:#?}");
     let counts = until(&peer, |_| true);
     assert_eq!(counts.packets(PathPoint::Received, Request), 20, "{counts:#?}");
-    assert!(until(&other_peer, |_| true).passed.is_empty());
+    let counts = until(&other_peer, |_| true);
+    assert!(counts.passed.is_empty(), "{counts:#?}");
 }
 
 #[test]

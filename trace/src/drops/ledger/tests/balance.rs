@@ -172,10 +172,12 @@ proptest! {
         let [a, b, c, d, e] = counts;
         let mut evidence = evidence([a, b, c], [d, e]);
         evidence.generator = Some(GeneratorSaid { sent, answered, late: answered / 3, ..GeneratorSaid::default() });
-        for (is_reply, reason, packets) in &drops {
+        // Losses at several addresses of one function are added up.
+        for (address, (is_reply, reason, packets)) in (0..).zip(&drops) {
             let (reason, function) = REASONS[*reason];
-            let site = site(if *is_reply { Reply } else { Request }, reason, function);
-            *evidence.seen.lost.entry(site).or_default() += packets;
+            let direction = if *is_reply { Reply } else { Request };
+            let site = LossSite { address, ..site(direction, reason, function) };
+            evidence.seen.lost.insert(site, *packets);
         }
         evidence.waited.disciplines_packets = waits.0;
         evidence.waiting.backlogs_packets = waits.1;
