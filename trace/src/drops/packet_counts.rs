@@ -155,7 +155,6 @@ impl PacketCounts {
         self.passed.get(&(point, direction)).copied().unwrap_or(0)
     }
 
-    /// The number of events of this kind.
     pub fn event_count(&self, event: CountedEvent) -> u64 {
         self.events.get(&event).copied().unwrap_or(0)
     }

@@ -37,11 +37,8 @@ impl MetricCollector for DropsCollector {
         for ((direction, reason), packets) in lost_packets {
             samples.add_counter(&DROPS_LOST, &[direction, &reason], packets);
         }
-        let named = |(at, direction): &(PathPoint, PacketDirection)| (point(*at), direction_name(*direction));
-        let passed_packets: BTreeMap<(&str, &str), u64> =
-            trace.passed.iter().map(|(key, packets)| (named(key), *packets)).collect();
-        for ((point, direction), packets) in passed_packets {
-            samples.add_counter(&DROPS_PASSED, &[point, direction], packets);
+        for ((at, direction), packets) in &trace.passed {
+            samples.add_counter(&DROPS_PASSED, &[point(*at), direction_name(*direction)], *packets);
         }
         samples.add_counter(&DROPS_MISSED, &[], trace.event_count(CountedEvent::Missed));
         Ok(())

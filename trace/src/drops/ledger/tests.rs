@@ -368,8 +368,8 @@ fn receive_buffer_loss_names_the_socket_with_grown_drops() {
     assert_eq!(place(&evidence).as_deref(), Some("udp 0.0.0.0:53 (named) ino 813 (7 of them) and 1 more"));
 }
 
-/// The numbers were captured on Linux 6.18: an nftables rule, a socket without a reader, a port without a socket,
-/// and a server that reads eight bytes of each request.
+/// The numbers were captured on Linux 6.18: an nftables rule, a socket without a reader, a port
+/// without a socket, and a server that reads eight bytes of each request.
 #[test]
 fn captured_evidence_balances() {
     let mut evidence = evidence([251, 110, 101], [101; 2]);
