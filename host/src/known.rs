@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Host;
 
@@ -186,18 +188,19 @@ impl<T: Serialize> Serialize for Known<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Known<T> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Known<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum KnownJson<T> {
-            Unknown { unknown: String },
-            Value(T),
+        #[serde(deny_unknown_fields)]
+        struct UnknownJson {
+            unknown: String,
         }
-        Ok(match KnownJson::deserialize(deserializer)? {
-            KnownJson::Unknown { unknown: why } => Known::Unknown { why },
-            KnownJson::Value(value) => Known::Value(value),
-        })
+        // An untagged enum would not accept maps with numbers as keys.
+        let json = serde_json::Value::deserialize(deserializer)?;
+        match UnknownJson::deserialize(&json) {
+            Ok(UnknownJson { unknown: why }) => Ok(Known::Unknown { why }),
+            Err(_) => serde_json::from_value(json).map(Known::Value).map_err(D::Error::custom),
+        }
     }
 }
 
@@ -210,6 +213,8 @@ impl<T> Default for Known<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -220,5 +225,12 @@ mod tests {
             assert_eq!(serde_json::from_str::<Known<u64>>(json).unwrap(), known);
         }
         assert!(serde_json::from_str::<Known<u64>>(r#"{"other":"no counters"}"#).is_err());
+    }
+
+    #[test]
+    fn a_known_map_with_numbers_as_keys_can_be_read_again() {
+        let known = Known::Value(BTreeMap::from([(3, "powersave".to_owned())]));
+        let json = serde_json::to_string(&known).unwrap();
+        assert_eq!(serde_json::from_str::<Known<BTreeMap<u32, String>>>(&json).unwrap(), known);
     }
 }
