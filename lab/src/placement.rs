@@ -16,6 +16,7 @@ use linerate_host::{CpuSet, Host, Known, Setting, SettingValue, stats};
 use linerate_load::generator::GeneratorOptions;
 use linerate_load::{Generator, GeneratorDescription, LoadSlot, LoadWorkload, PacingMode};
 use linerate_services::sink::SinkService;
+use linerate_services::start::StartService;
 use serde::{Deserialize, Serialize};
 
 use crate::Lab;
@@ -306,7 +307,10 @@ impl PlacementLab {
             ..ServerConfiguration::baseline()
         };
         let builder = server::builder(&configuration, self.address, &[cpu], self.payload_bytes);
-        let start_result = self.lab.receiver().run(|| builder.start(|_| SinkService::default()))?;
+        let start_result = self
+            .lab
+            .receiver()
+            .run(|| SinkService::start_server(builder.prepare()?, |_| SinkService::default()))?;
         self.server = Some(start_result.map_err(|error| TestbedError::Server(error.to_string()))?);
         sampler::run_whole_slot(&mut *self.generator, &flood(LEAD)).map(drop)
     }

@@ -11,4 +11,5 @@ pub mod ntp;
 pub mod radius;
 pub mod refusals;
 pub mod sink;
+pub mod start;
 mod sys;

@@ -16,6 +16,7 @@ use linerate_load::capacity::OverloadResult;
 use linerate_load::wire::WireFormat;
 use linerate_networks::Net;
 use linerate_services::guarded_service::GuardedService;
+use linerate_services::start::StartService;
 use linerate_trace::flame::SampledStack;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::plan::PlannedChange;
@@ -60,8 +61,10 @@ impl MeasuredServer {
         let is_online = |cpu: &u32| online.value().is_none_or(|online| online.contains(*cpu));
         let cpus: Vec<u32> = self.cpus.iter().copied().filter(is_online).collect();
         let builder = server::builder(configuration, self.address, &cpus, self.payload_bytes as usize);
-        server::confined(&cpus, || builder.start(move |_| guarded.clone()))?
-            .map_err(|error| TestbedError::Server(error.to_string()))
+        server::confined(&cpus, || {
+            GuardedService::start_server(builder.prepare()?, move |_| guarded.clone())
+        })?
+        .map_err(|error| TestbedError::Server(error.to_string()))
     }
 }
 

@@ -15,6 +15,7 @@ use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
 use linerate_load::Generator;
 use linerate_load::capacity::OverloadResult;
 use linerate_load::wire::WireFormat;
+use linerate_services::start::StartService;
 use linerate_trace::flame::SampledStack;
 
 use crate::Lab;
@@ -90,7 +91,9 @@ impl LabTestbed<'_> {
         let running = self
             .lab
             .receiver()
-            .run(|| server::confined(&self.placement.server, || builder.start(|_| Echo)))??
+            .run(|| {
+                server::confined(&self.placement.server, || Echo::start_server(builder.prepare()?, |_| Echo))
+            })??
             .map_err(|error| TestbedError::Server(error.to_string()))?;
         self.server = Some(running);
         Ok(())

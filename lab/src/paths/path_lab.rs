@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use linerate_engine::{Echo, RunningServer};
 use linerate_host::{Host, Known};
 use linerate_load::{Generator, LoadWorkload};
+use linerate_services::start::StartService;
 use tempfile::NamedTempFile;
 
 use super::recipe::{NetworkPath, PathCommand, RecipeValues};
@@ -85,8 +86,9 @@ impl PathLab {
             builder = builder.nice(nice);
         }
         let host = lab.host(path.service_host).unwrap_or_else(|| lab.receiver());
-        let service =
-            host.run(|| builder.start(|_| Echo))?.map_err(|error| TestbedError::Server(error.to_string()))?;
+        let service = host
+            .run(|| Echo::start_server(builder.prepare()?, |_| Echo))?
+            .map_err(|error| TestbedError::Server(error.to_string()))?;
         Ok(Self { path, _service: service, generator, relays, lab, _object: object })
     }
 

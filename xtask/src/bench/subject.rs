@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_engine::{Backend, Echo, Server};
+use linerate_services::start::StartService;
 use socket2::{Domain, Socket, Type};
 
 use crate::sys::{echo, trace};
@@ -87,7 +88,7 @@ impl BenchSubject {
         let server = prepare(self.address(), backend)?;
         start_tracing()?;
         let _client = self.queue_requests(server.local_addr().port())?;
-        let running_server = server.start(|_| Echo)?;
+        let running_server = Echo::start_server(server, |_| Echo)?;
         self.wait(|| running_server.total().answered)?;
         running_server.stop()?;
         Ok(())

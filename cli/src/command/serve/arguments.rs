@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
-    Backend, Counts, GuardReport, OverloadPolicy, RunningServer, SendFailures, Server, Service, ShedPolicy,
+    Backend, Counts, GuardReport, OverloadPolicy, RunningServer, SendFailures, Server, ShedPolicy,
     SocketMode, SteeringProgram, WorkerPinning, XdpMode, XdpReport,
 };
 use linerate_host::{CpuSet, Host};
@@ -18,6 +18,7 @@ use linerate_services::dns::TcpCounts;
 use linerate_services::guarded_service::GuardedService;
 use linerate_services::radius::RadiusCounts;
 use linerate_services::refusals::{RefusalCounters, RefusalCounts};
+use linerate_services::start::StartService;
 use serde::Serialize;
 
 use super::advice;
@@ -185,12 +186,15 @@ pub(crate) struct AdmissionArgs {
 impl ServerArguments {
     /// Serves the clients of `admission` until the requested end or an interrupt. `service` creates
     /// the service of each worker.
-    pub(crate) fn serve<S: Service + 'static>(
+    pub(crate) fn serve<S: 'static>(
         self,
         protocol: &'static str,
         admission: &AdmissionArgs,
         service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<ExitCode> {
+    ) -> Result<ExitCode>
+    where
+        GuardedService<S>: StartService,
+    {
         self.serve_observed(protocol, admission, |_| Ok(()), service)
     }
 
@@ -205,13 +209,16 @@ impl ServerArguments {
     }
 
     /// As [`serve`](Self::serve), and calls `observe` once per second.
-    pub(crate) fn serve_observed<S: Service + 'static>(
+    pub(crate) fn serve_observed<S: 'static>(
         self,
         protocol: &'static str,
         admission: &AdmissionArgs,
         mut observe: impl FnMut(&RunningServer) -> Result<()>,
         service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<ExitCode> {
+    ) -> Result<ExitCode>
+    where
+        GuardedService<S>: StartService,
+    {
         self.refuse_unused_options()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let end = self.duration.map(Duration::try_from_secs_f64).transpose().context("--duration")?;
@@ -337,11 +344,14 @@ impl ServerArguments {
         overload
     }
 
-    fn start<S: Service + 'static>(
+    fn start<S: 'static>(
         &self,
         admission: &AdmissionArgs,
         mut service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<RunningServer> {
+    ) -> Result<RunningServer>
+    where
+        GuardedService<S>: StartService,
+    {
         let mut builder = Server::builder()
             .bind(self.bind)
             .sockets(self.sockets)
@@ -381,7 +391,7 @@ impl ServerArguments {
         let allowed_networks = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
         let (servers, port) = (admission.servers, Arc::clone(&own_port));
         let refusals = Arc::clone(&admission.refusals);
-        let server = builder.start(move |worker| {
+        let server = GuardedService::start_server(builder.prepare()?, move |worker| {
             let guarded_service =
                 GuardedService::new(service(worker), allowed_networks.clone(), Arc::clone(&port))
                     .with_refusals(Arc::clone(&refusals));
