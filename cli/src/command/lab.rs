@@ -115,7 +115,7 @@ struct LabRunArgs {
 
 impl LabRunArgs {
     fn run(self) -> Result<ExitCode> {
-        let targets = self.ladder.targets()?;
+        let targets = self.ladder.results.targets()?;
         if let Some(status) = self.ladder.run_without_measuring(&targets)? {
             return Ok(status);
         }

@@ -87,7 +87,7 @@ struct ReachedHosts {
 
 impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let targets = self.running.targets()?;
+        let targets = self.running.results.targets()?;
         if let Some(status) = self.running.run_without_measuring(&targets)? {
             return Ok(status);
         }
