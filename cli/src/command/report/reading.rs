@@ -54,6 +54,15 @@ pub(crate) struct ResultFiles {
     pub(crate) unread: Vec<UnreadFile>,
 }
 
+impl ResultFiles {
+    /// Whether no file is a result, of this or another version.
+    pub(super) fn is_empty(&self) -> bool {
+        let has_own_schema =
+            |file: &UnreadFile| file.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."));
+        self.sources.is_empty() && !self.unread.iter().any(has_own_schema)
+    }
+}
+
 /// Reads these files, and the `.json` files of these directories. Lists files that cannot be shown
 /// with the reason.
 ///
