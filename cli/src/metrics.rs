@@ -14,7 +14,7 @@ mod packet_tracers;
 pub(crate) mod text;
 mod totals;
 
-pub(crate) use exporter::{Exporter, ExporterOptions, MOST_SERIES};
+pub(crate) use exporter::{Exporter, ExporterOptions, OptionalMetrics};
 pub(crate) use text::ExpositionFormat;
 
 #[cfg(test)]
@@ -27,5 +27,5 @@ mod tests {
     use super::families::{FAMILIES, family, table};
     use super::family::MetricKind;
     use super::totals::Exposition;
-    use super::{Exporter, ExporterOptions, ExpositionFormat, text};
+    use super::{Exporter, ExporterOptions, ExpositionFormat, OptionalMetrics, text};
 }

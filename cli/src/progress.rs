@@ -8,6 +8,7 @@ use linerate_lab::ladder::run::LadderEvent;
 
 use crate::output::CLEAR_LINE;
 use crate::render::format;
+use crate::render::style::TextStyle;
 use crate::view::ladder::verdict_name;
 
 /// Prints the progress of a run on standard error.
@@ -26,7 +27,7 @@ impl RunProgress {
     pub(crate) fn new(budget: Duration, quiet: bool) -> Self {
         Self {
             has_bar: std::io::stderr().is_terminal() && !quiet,
-            has_colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            has_colour: TextStyle::stderr().colour,
             quiet,
             budget,
             done: Duration::ZERO,

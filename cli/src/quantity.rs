@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use linerate_host::CpuSet;
+
 /// A rate such as `50000`, `50k` or `1.2M`.
 pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix(['k', 'K']) {
@@ -61,6 +63,15 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => Err(syntax_error()),
     }
 }
+
+/// CPUs such as `0-3,8`.
+pub(crate) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
+    let cpus = CpuSet::from_list(text).map_err(|error| error.to_string())?;
+    if cpus.is_empty() { Err(format!("no CPU in '{text}'; give a list such as 0-3,8")) } else { Ok(cpus) }
+}
+
+/// The longest time that an option takes, 31 years.
+pub(crate) const MOST_SECONDS: f64 = 1e9;
 
 /// Parses a number of seconds within a range.
 pub(crate) fn seconds(

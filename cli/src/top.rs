@@ -10,6 +10,15 @@ mod spark;
 pub(crate) mod state;
 pub(crate) mod text;
 
+use linerate_host::live::Snapshot;
+use linerate_host::live::snapshot::ServiceSnapshot;
+
+/// The service that has the socket with this inode.
+pub(crate) fn service_of_socket(snapshot: &Snapshot, inode: u64) -> Option<&ServiceSnapshot> {
+    let mut services = snapshot.services.value().into_iter().flatten();
+    services.find(|service| service.sockets.iter().any(|socket| socket.inode == inode))
+}
+
 /// Whether the locale or the terminal supports only ASCII.
 pub(crate) fn is_ascii_only() -> bool {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());

@@ -1,6 +1,6 @@
 //! `linerate cost`: the CPU time that packet processing takes from each CPU and each process.
 
-mod scope;
+mod busiest;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use linerate_host::{CpuSet, Host};
 use linerate_trace::cost::{CostReport, CostResult, CostSession, VictimGrouping, calibrate};
 
 use super::compare::CompareArgs;
+use super::cpus;
 use super::netns::NetnsArgs;
 use super::results::{ResultArgs, ResultTargets};
 use crate::envelope::Envelope;
@@ -23,6 +24,7 @@ use crate::quantity;
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view::cost::{LIVE_HEADER, interval_document, live_line};
+use busiest::busiest;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 /// Duration of the search for the CPU with most packets.
@@ -44,8 +46,8 @@ pub(crate) struct CostArgs {
     #[arg(long, value_name = "S", value_parser = quantity::seconds(0.1..=86_400.0))]
     duration: Option<Duration>,
     /// Only these CPUs, such as 0-3,8 [default: all]
-    #[arg(long, value_name = "LIST", conflicts_with = "interface")]
-    cpus: Option<String>,
+    #[arg(long, value_name = "LIST", conflicts_with = "interface", value_parser = quantity::parse_cpus)]
+    cpus: Option<CpuSet>,
     /// Only the CPUs that process packets of this interface
     #[arg(short = 'i', long, value_name = "IF")]
     interface: Option<String>,
@@ -106,7 +108,7 @@ impl CostArgs {
 
     fn measure(&self, targets: &ResultTargets) -> Result<()> {
         let host = Host::live();
-        let online = scope::online(&host)?;
+        let online = cpus::online(&host)?;
         let (cpus, note) = self.cpus(&host, &online)?;
         let interrupt = InterruptFlag::install()?;
         let stop = || interrupt.is_raised();
@@ -153,9 +155,19 @@ impl CostArgs {
     /// The requested CPUs, `None` for all, and a remark about the choice.
     fn cpus(&self, host: &Host, online: &CpuSet) -> Result<(Option<CpuSet>, Option<String>)> {
         match (&self.cpus, &self.interface) {
-            (Some(list), _) => Ok((Some(scope::parse_online_cpus(list, online)?), None)),
+            (Some(cpus), _) => {
+                cpus::check_online("--cpus", cpus, online)?;
+                Ok((Some(cpus.clone()), None))
+            }
             (None, Some(name)) => {
-                scope::interface_cpus(host, name, online).map(|(cpus, note)| (Some(cpus), note))
+                let cpus = cpus::of_interface(host, name)?;
+                if !cpus.is_empty() {
+                    return Ok((Some(cpus), None));
+                }
+                let note = format!(
+                    "{name} has neither queue interrupts nor RPS, as is usual for virtual interfaces: all CPUs are observed"
+                );
+                Ok((Some(online.clone()), Some(note)))
             }
             (None, None) => Ok((None, None)),
         }
@@ -171,11 +183,14 @@ impl CostArgs {
     ) -> Result<Option<u32>> {
         match self.calibrate {
             None => Ok(None),
-            Some(CalibrationCpu::Cpu(cpu)) => Ok(Some(scope::check_online(cpu, online)?)),
+            Some(CalibrationCpu::Cpu(cpu)) => {
+                cpus::check_online("--calibrate", &CpuSet::from_iter([cpu]), online)?;
+                Ok(Some(cpu))
+            }
             Some(CalibrationCpu::Busiest) => {
                 let before = host.read("/proc/softirqs")?;
                 interrupt.wait(Some(SCOUTING))?;
-                Ok(scope::busiest(&before, &host.read("/proc/softirqs")?, candidates))
+                Ok(busiest(&before, &host.read("/proc/softirqs")?, candidates))
             }
         }
     }

@@ -42,13 +42,13 @@ impl DropsArgs {
         let load = self.target.load.as_deref().map(LoadFile::expected).transpose()?;
         let started_unix_seconds = origin::unix_seconds();
         let mut session = DropsSession::start(&self.target)?;
-        let workload = ConcurrentWorkload::begin(&self.target)?;
+        let mut workload = ConcurrentWorkload::begin(&self.target)?;
         let style = if targets.text { TextStyle::stdout() } else { TextStyle::stderr() };
         let ended_command = if self.target.watch {
-            watch(&mut session, &workload, &interrupt, (targets.text, style))?
+            watch(&mut session, &mut workload, &interrupt, (targets.text, style))?
         } else {
             loop {
-                let ended_command = workload.wait(&interrupt, Some(session.turn()?))?;
+                let ended_command = workload.wait(&interrupt, session.turn()?)?;
                 if ended_command.is_some() || interrupt.is_raised() || workload.is_over() {
                     break ended_command;
                 }
@@ -56,7 +56,7 @@ impl DropsArgs {
         };
         let accounting = session.end(|| read_generator_counts(load.as_ref(), ended_command.as_ref()))?;
         let result = DropsResult {
-            load: load.as_ref().map(|load| load.name().to_owned()),
+            load: load.as_ref().map(|load| load.name.clone()),
             command: ended_command.as_ref().map(|ended_command| ended_command.command.clone()),
             full: self.target.full,
             ..DropsResult::new(accounting)
@@ -89,7 +89,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 // otherwise on standard error.
 fn watch(
     session: &mut DropsSession,
-    workload: &ConcurrentWorkload,
+    workload: &mut ConcurrentWorkload,
     interrupt: &InterruptFlag,
     (to_stdout, style): (bool, TextStyle),
 ) -> Result<Option<EndedCommand>> {
@@ -98,7 +98,7 @@ fn watch(
     let mut next_turn = Instant::now() + session.turn()?;
     loop {
         let wait = next_turn.min(interval_end).saturating_duration_since(Instant::now());
-        let ended_command = workload.wait(interrupt, Some(wait))?;
+        let ended_command = workload.wait(interrupt, wait)?;
         let is_over = ended_command.is_some() || interrupt.is_raised() || workload.is_over();
         if !is_over && next_turn <= Instant::now() {
             next_turn = Instant::now() + session.turn()?;

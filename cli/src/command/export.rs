@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::metrics::http::{ClientLimits, ExporterPages, HttpServer, RequestHandler};
-use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat, MOST_SERIES};
+use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat, OptionalMetrics};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::{Host, OpenedCapture, Scope};
@@ -34,18 +34,8 @@ pub(crate) struct ExportArgs {
     /// Allow a --listen address that other hosts can reach, without authentication
     #[arg(long, requires = "listen")]
     allow_remote: bool,
-    /// Network interface; repeatable [default: all with a device]
-    #[arg(short = 'i', long = "interface", value_name = "IF")]
-    interfaces: Vec<String>,
-    /// UDP port of a service; repeatable [default: all services outside the loopback]
-    #[arg(short = 'p', long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
-    /// Additional metrics, by tracing or per thread
-    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
-    with: Vec<TracedMetrics>,
-    /// Series per metric; further ones are added up in one labeled "other"
-    #[arg(long, value_name = "N", default_value_t = MOST_SERIES, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    max_series: u32,
+    #[command(flatten)]
+    options: ExporterOptions,
     /// Write a .prom file for node_exporter's textfile collector
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
@@ -70,23 +60,9 @@ pub(crate) struct ExportArgs {
     format: ExpositionFormat,
 }
 
-/// Optional metrics that require tracing or create many series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TracedMetrics {
-    /// Dropped UDP packets by the kernel's reason; requires CAP_BPF and CAP_PERFMON, and counts
-    /// every packet
-    Drops,
-    /// CPU time that packets take, by victim; requires the same, and at most 1 % of a CPU
-    Cost,
-    /// Unused part of the capacity of each --port, estimated once a minute; requires the same
-    Headroom,
-    /// CPU time per serving thread; creates many series
-    Pids,
-}
-
 impl ExportArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let traced = self.with.iter().find(|metrics| **metrics != TracedMetrics::Pids);
+        let traced = self.options.with.iter().find(|metrics| **metrics != OptionalMetrics::Pids);
         if let (true, Some(traced)) = (self.once, traced.and_then(ValueEnum::to_possible_value)) {
             bail!(
                 "--once reads the host once, and --with {} has values after some seconds: leave out --once, and use \
@@ -95,14 +71,17 @@ impl ExportArgs {
             );
         }
         let address = self.address()?;
-        let host = self.host()?;
+        let host = match &self.root {
+            Some(root) => OpenedCapture::open(root)?.first,
+            None => Host::live(),
+        };
         // A named interface must exist at the start, because a mistyped name would export nothing;
         // later it may disappear and return.
-        Scope { interfaces: self.interfaces.clone(), ..Scope::default() }.check(&host)?;
+        Scope { interfaces: self.options.interfaces.clone(), ..Scope::default() }.check(&host)?;
         let interrupt = InterruptFlag::install()?;
         // Binds before the host is read, because reading takes time.
         let server = address.map(bind).transpose()?;
-        let exporter = Exporter::new(host, &self.options());
+        let exporter = Exporter::new(host, self.options.clone());
         for (collector, reason) in exporter.unavailable_collectors() {
             status_line!("linerate: --with {collector} is off: {reason}");
         }
@@ -169,25 +148,6 @@ impl ExportArgs {
             "--listen {address}: other hosts could reach that; give --allow-remote if they may read what this host counts"
         );
         Ok(Some(address))
-    }
-
-    fn host(&self) -> Result<Host> {
-        match &self.root {
-            Some(root) => Ok(OpenedCapture::open(root)?.first),
-            None => Ok(Host::live()),
-        }
-    }
-
-    fn options(&self) -> ExporterOptions {
-        ExporterOptions {
-            interfaces: self.interfaces.clone(),
-            ports: self.ports.clone(),
-            pids: self.with.contains(&TracedMetrics::Pids),
-            drops: self.with.contains(&TracedMetrics::Drops),
-            cost: self.with.contains(&TracedMetrics::Cost),
-            headroom: self.with.contains(&TracedMetrics::Headroom),
-            max_series: self.max_series,
-        }
     }
 }
 

@@ -113,10 +113,14 @@ impl FlameArgs {
         let options = self.target.options(&host)?;
         let interrupt = InterruptFlag::install()?;
         let started_unix_seconds = origin::unix_seconds();
-        let measurement = measurement::measure(&host, &options, !self.locks, !self.no_locks, &interrupt)?;
-        let result = FlameResult::new(selection, measurement.profile, measurement.contention);
-        let warnings = measurement.warnings.into_iter().map(Warning::remark);
-        Ok(Envelope::new(HostSummary::observe(&host), started_unix_seconds, result).with_warnings(warnings))
+        let (profile, contention) =
+            measurement::measure(&host, &options, !self.locks, !self.no_locks, &interrupt)?;
+        let (contention, failure) = match contention.transpose() {
+            Ok(contention) => (contention, None),
+            Err(error) => (None, Some(Warning::remark(format!("No lock contention: {error}.")))),
+        };
+        let result = FlameResult::new(selection, profile, contention);
+        Ok(Envelope::new(HostSummary::observe(&host), started_unix_seconds, result).with_warnings(failure))
     }
 
     // Writes everything that was requested. Reports a file that is not written because there are no samples for it.

@@ -6,9 +6,12 @@ mod placement;
 mod predict;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, Subcommand};
+use linerate_host::Host;
 use linerate_lab::ladder::config::{LadderConfig, RunTiming};
 use linerate_lab::ladder::lab_run;
 use linerate_lab::ladder::report::WarningKind;
@@ -19,7 +22,7 @@ use crate::command::ladder_args::{LadderRunArgs, write_report};
 use crate::command::results::ResultTargets;
 use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
-use crate::origin::{self, Warning};
+use crate::origin::{self, HostSummary, Warning};
 use crate::progress::RunProgress;
 use crate::suggestion::SuggestedValues;
 
@@ -77,17 +80,28 @@ impl LabArgs {
     }
 }
 
-/// Writes a result, and returns status 2 if the run was interrupted.
-fn write_until_interrupted<T: CommandResult>(
+/// Runs a comparison of pairs of samples, and writes its result. Returns status 2 if it was interrupted.
+fn compare<T: CommandResult>(
+    name: &str,
+    samples: u32,
     targets: &ResultTargets,
-    envelope: Envelope<T>,
-    interrupt: &InterruptFlag,
+    run: impl FnOnce(&Arc<AtomicBool>) -> Result<T>,
 ) -> Result<ExitCode> {
+    ensure!(samples.is_multiple_of(2), "--samples {samples}: an even number is required");
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "lab {name} requires root: it loads BPF programs and sets queues of interfaces"
+    );
+    let interrupt = InterruptFlag::install()?;
+    hosts::clean_before()?;
+    let started_unix_seconds = origin::unix_seconds();
+    let report = run(&interrupt.flag())?;
     let warning = interrupt
         .is_raised()
         .then(|| Warning::new(WarningKind::Interrupted.name(), "the run was stopped before its end"));
     let code = if warning.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS };
-    targets.write(&envelope.with_warnings(warning))?;
+    let host = HostSummary::observe(&Host::live());
+    targets.write(&Envelope::new(host, started_unix_seconds, report).with_warnings(warning))?;
     Ok(code)
 }
 
@@ -115,7 +129,7 @@ struct LabRunArgs {
 
 impl LabRunArgs {
     fn run(self) -> Result<ExitCode> {
-        let targets = self.ladder.targets()?;
+        let targets = self.ladder.results.targets()?;
         if let Some(status) = self.ladder.run_without_measuring(&targets)? {
             return Ok(status);
         }

@@ -1,6 +1,5 @@
 //! `linerate ladder`: the ladder on a real interface, with generators on other hosts.
 
-use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use linerate_tune::journal::StateStore;
 use crate::command::ladder_args::{LadderRunArgs, write_report};
 use crate::command::remote_args::RemoteArgs;
 use crate::command::results::ResultTargets;
+use crate::command::tune::confirm::{guard_arguments, guard_directory};
 use crate::command::tune::{ConsentMode, StateDirArgs, host_name, profile_named};
 use crate::interrupt::InterruptFlag;
 use crate::origin;
@@ -87,7 +87,7 @@ struct ReachedHosts {
 
 impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let targets = self.running.targets()?;
+        let targets = self.running.results.targets()?;
         if let Some(status) = self.running.run_without_measuring(&targets)? {
             return Ok(status);
         }
@@ -226,12 +226,8 @@ fn run_prepared(
     interrupt: &InterruptFlag,
     progress: &mut RunProgress,
 ) -> Result<HostRunResult> {
-    // The path must be absolute, because the guard changes its working directory.
-    let directory = store.directory().canonicalize().context("the journal's directory is gone")?;
-    let guard = |tune: u64| -> Vec<OsString> {
-        let arguments = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
-        arguments.into_iter().chain([directory.clone().into_os_string()]).collect()
-    };
+    let directory = guard_directory(store)?;
+    let guard = |tune: u64| guard_arguments(&directory, tune);
     let argv = output::argv();
     let records = ChangeRecords { store, argv: &argv, guard: &guard };
     Ok(host_run::run(prepared_run, senders, records, interrupt.flag(), &mut |event| progress.event(event))?)

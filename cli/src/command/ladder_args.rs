@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use linerate_host::{CpuSet, Host};
 use linerate_lab::ladder::config::{KeepPolicy, LadderConfig, RunTiming};
@@ -28,8 +28,8 @@ pub(crate) struct LadderRunArgs {
     #[arg(long)]
     quick: bool,
     /// Planned duration of the whole run in seconds; each search has a minimum duration
-    #[arg(long, value_name = "S")]
-    time: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = quantity::seconds(0.0..=MOST_TIME))]
+    time: Option<Duration>,
     /// Run only these steps (and the baseline): comma-separated identifiers
     #[arg(long, value_name = "A,B,C", value_delimiter = ',', value_parser = SuggestedValues::steps(), hide_possible_values = true)]
     steps: Option<Vec<String>>,
@@ -61,19 +61,19 @@ pub(crate) struct LadderRunArgs {
     #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = quantity::parse_share)]
     max_loss: f64,
     /// CPUs to use, such as 0-3 [default: all allowed CPUs]
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<String>,
+    #[arg(long, value_name = "LIST", value_parser = quantity::parse_cpus)]
+    cpus: Option<CpuSet>,
     #[command(flatten)]
     compare: CompareArgs,
     #[command(flatten)]
-    results: ResultArgs,
+    pub(crate) results: ResultArgs,
     /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
 /// Longest `--time`, eleven days.
-const MOST_TIME: Duration = Duration::from_secs(1_000_000);
+const MOST_TIME: f64 = 1e6;
 
 const POLICIES: &[NamedValue<KeepPolicy>] = &[
     ("keep-all", "Every step that could be applied", KeepPolicy::KeepAll),
@@ -81,10 +81,6 @@ const POLICIES: &[NamedValue<KeepPolicy>] = &[
 ];
 
 impl LadderRunArgs {
-    pub(crate) fn targets(&self) -> Result<ResultTargets> {
-        self.results.targets()
-    }
-
     /// Prints the steps or a comparison instead of a run, with `--list` or `--compare`.
     pub(crate) fn run_without_measuring(&self, targets: &ResultTargets) -> Result<Option<ExitCode>> {
         if let Some(paths) = self.compare.paths() {
@@ -105,23 +101,18 @@ impl LadderRunArgs {
             Some(names) => step::select(names.iter().map(String::as_str))?,
             None => STEPS.iter().filter(|step| has_program || !step.needs_program()).collect(),
         };
-        let cpus = self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
         ensure!(
             !(has_program && self.payload.is_some()),
             "--payload is for linerate's own server; the workload has the size of these requests"
         );
-        ensure!(cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()), "--cpus: the list of CPUs is empty");
-        let mut config = LadderConfig::new(steps, if self.quick { quick_timing } else { full_timing });
-        if let Some(seconds) = self.time {
-            config.duration = Duration::try_from_secs_f64(seconds).context("--time")?;
-            ensure!(config.duration <= MOST_TIME, "--time: at most {} seconds", MOST_TIME.as_secs());
-        }
+        let config = LadderConfig::new(steps, if self.quick { quick_timing } else { full_timing });
         Ok(LadderConfig {
+            duration: self.time.unwrap_or(config.duration),
             policy: self.policy,
             payload_bytes: self.payload.unwrap_or(config.payload_bytes),
             flows: self.flows,
             max_loss_ratio: self.max_loss,
-            cpus: cpus.iter().flat_map(CpuSet::iter).collect(),
+            cpus: self.cpus.iter().flat_map(CpuSet::iter).collect(),
             host_wide: self.host_wide,
             backend: self.backend,
             no_fragment: self.no_fragment,

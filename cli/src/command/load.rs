@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::CpuSet;
 use linerate_load::LoadWorkload;
@@ -106,7 +106,9 @@ impl LoadArgs {
             interrupt,
             bounds: self.bounds,
             notes,
-            times: run::LoadTiming::new(&self.times, &self.output, start_at_realtime_ns)?,
+            times: self.times,
+            interval: self.output.interval,
+            start_at_realtime_ns,
         };
         run.execute(&self.pace)
     }
@@ -114,9 +116,8 @@ impl LoadArgs {
     fn generator_options(&self, cancel: Arc<AtomicBool>) -> Result<GeneratorOptions> {
         let flows = &self.flows;
         let targets = destinations::targets(&self.targets, flows.targets_file.as_deref())?;
-        let cpus = flows.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
-        let cpus: Option<Vec<u32>> = cpus.map(|cpus| cpus.iter().collect());
-        let threads = flows.threads.unwrap_or_else(|| cpus.as_ref().map_or(1, Vec::len).max(1));
+        let cpus = flows.cpus.as_ref();
+        let threads = flows.threads.unwrap_or_else(|| cpus.map_or(1, CpuSet::len));
         Ok(GeneratorOptions {
             sources: destinations::sources(&flows.sources)?,
             allowed: flows.allow_destination.clone(),
@@ -129,7 +130,7 @@ impl LoadArgs {
                 _ => LiveFrames::Floods,
             },
             source_ports: flows.source_ports.as_ref().map(|ports| ports.0.clone()),
-            cpus,
+            cpus: cpus.map(|cpus| cpus.iter().collect()),
             no_fragment: flows.no_fragment,
             cancel,
             ..GeneratorOptions::new(targets)

@@ -14,7 +14,7 @@ use super::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, unix_seconds};
 use crate::output;
-use crate::render::report::{self, OrderedResults};
+use crate::render::report;
 use crate::render::style::TextStyle;
 
 #[derive(Debug, Args)]
@@ -37,14 +37,14 @@ impl ReportArgs {
             targets.write(&envelope)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let results = OrderedResults::from_files(reading::read(&self.paths)?);
+        let results = reading::read(&self.paths)?;
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         ensure!(
             !results.is_empty(),
             "no result of linerate in {}: write some with --json, such as linerate doctor --json DIR/doctor.json",
             paths.join(", ")
         );
-        let rendered = results.render_results()?;
+        let rendered = report::join(results)?;
         targets.write_forms(
             || report::text(&rendered, TextStyle::stdout()),
             |target| target.write_json(&Envelope::of_now(reading::OWN_SCHEMA, rendered.index())),

@@ -2,9 +2,11 @@
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use linerate_host::Host;
 
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
+use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
 use crate::render::{html, text};
@@ -41,6 +43,17 @@ pub(crate) fn write_result<T: CommandResult>(
         _ => output::print(&text::text(&document(), TextStyle::stdout())),
     };
     printed.and(json.map_or(Ok(()), |target| target.write_json(envelope)))
+}
+
+/// Writes a state of this host, read just now, as [`write_result`] does.
+pub(crate) fn write_state<T: CommandResult>(
+    json: Option<&OutputTarget>,
+    host: &Host,
+    result: T,
+    document: impl FnOnce(&Envelope<T>) -> Document,
+) -> Result<()> {
+    let envelope = Envelope::new(HostSummary::observe(host), origin::unix_seconds(), result);
+    write_result(json, &envelope, || document(&envelope))
 }
 
 impl ResultArgs {

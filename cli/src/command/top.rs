@@ -8,7 +8,7 @@ mod replay;
 mod session;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -57,38 +57,42 @@ pub(crate) struct TopArgs {
 impl TopArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let interrupt = InterruptFlag::install()?;
-        if let Some(file) = &self.replay {
-            let recording = SnapshotRecording::open(file)?;
-            if recording.is_cut() {
-                status_line!("linerate: {}: its last line was cut short and is left out", file.display());
-            }
-            if self.once {
-                // A recording has at least one snapshot, and the last one is the latest.
-                return recording
-                    .snapshots()
-                    .last()
-                    .map_or(Ok(()), |last| self.print(last))
-                    .map(|()| ExitCode::SUCCESS);
-            }
-            check_terminal()?;
-            return session::run_replay(&recording, file, self.interval, interrupt)
-                .map(|()| ExitCode::SUCCESS);
+        match &self.replay {
+            Some(file) => self.replay(file, interrupt)?,
+            None => self.watch(interrupt)?,
         }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn replay(&self, file: &Path, interrupt: InterruptFlag) -> Result<()> {
+        let recording = SnapshotRecording::open(file)?;
+        if recording.is_cut() {
+            status_line!("linerate: {}: its last line was cut short and is left out", file.display());
+        }
+        if self.once {
+            // A recording has at least one snapshot, and the last one is the latest.
+            return recording.snapshots().last().map_or(Ok(()), |last| self.print(last));
+        }
+        check_terminal()?;
+        session::run_replay(&recording, file, self.interval, interrupt)
+    }
+
+    fn watch(&self, interrupt: InterruptFlag) -> Result<()> {
         if self.root.is_none() {
             // The interface and the process may disappear later.
             self.subject.scope().check(&Host::live())?;
         }
         let record = self.record.as_deref().map(RecordFile::open).transpose()?;
         if self.once {
-            return self.print_once(record, &interrupt).map(|()| ExitCode::SUCCESS);
+            return self.print_once(record, &interrupt);
         }
         if !std::io::stdout().is_terminal()
             && let Some(record) = record
         {
-            return self.record_only(record, &interrupt).map(|()| ExitCode::SUCCESS);
+            return self.record_only(record, &interrupt);
         }
         check_terminal()?;
-        session::run_live(&self, record, interrupt).map(|()| ExitCode::SUCCESS)
+        session::run_live(self, record, interrupt)
     }
 
     /// Opens the observed host and reads it completely.

@@ -5,11 +5,12 @@ mod host;
 mod interfaces;
 mod sockets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
 
 use linerate_host::{Diagnosis, PacketPath};
 
+use crate::metrics::exporter::ExporterOptions;
 use crate::metrics::family::MetricFamily;
 
 /// Samples by family.
@@ -19,7 +20,7 @@ pub(crate) struct GatheredSamples {
 }
 
 /// The value of one source for a family.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct MetricReading {
     pub(crate) labels: Vec<String>,
     /// Identifies the source among all sources of the same series, or of the same family if
@@ -33,9 +34,10 @@ pub(crate) struct MetricReading {
 }
 
 /// The meaning of a counter that is less than before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum CounterReset {
     /// The counter restarted at zero.
+    #[default]
     Restarted,
     /// The counter, or one of those whose sum it is, is 32 bits wide and wrapped. Below half of its
     /// range, it restarted at zero.
@@ -44,18 +46,9 @@ pub(crate) enum CounterReset {
     Never,
 }
 
-/// The parts of a host to export.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct MetricSelection {
-    /// Services on these ports. Empty: all.
-    pub(crate) ports: BTreeSet<u16>,
-    /// Whether threads are distinguished by their ids.
-    pub(crate) pids: bool,
-}
-
 impl GatheredSamples {
     /// All values of stages and rules.
-    pub(crate) fn from_path(path: &PacketPath, diagnosis: &Diagnosis, selection: &MetricSelection) -> Self {
+    pub(crate) fn from_path(path: &PacketPath, diagnosis: &Diagnosis, options: &ExporterOptions) -> Self {
         let mut samples = Self::default();
         host::machine(path, &mut samples);
         interfaces::link(path, &mut samples);
@@ -64,8 +57,8 @@ impl GatheredSamples {
         host::softirq(path, &mut samples);
         host::filter(path, &mut samples);
         host::route(path, &mut samples);
-        sockets::services(path, selection, &mut samples);
-        sockets::thread(path, selection, &mut samples);
+        sockets::services(path, options, &mut samples);
+        sockets::thread(path, options, &mut samples);
         interfaces::transmit(path, &mut samples);
         findings::gather(diagnosis, &mut samples);
         samples
@@ -85,8 +78,7 @@ impl GatheredSamples {
         count: impl Into<Option<u64>>,
     ) {
         let Some(count) = count.into() else { return };
-        let labels = owned(labels);
-        self.add(family, MetricReading { labels, source, labels_change: false, count, restart, value: 0.0 });
+        self.add(family, labels, MetricReading { source, count, restart, ..MetricReading::default() });
     }
 
     /// As [`Self::add_source_counter`], for a source that restarts at zero, and that may be in another
@@ -99,8 +91,8 @@ impl GatheredSamples {
         source: u64,
         count: u64,
     ) {
-        let (labels, restart) = (owned(labels), CounterReset::Restarted);
-        self.add(family, MetricReading { labels, source, labels_change: true, count, restart, value: 0.0 });
+        let reading = MetricReading { source, labels_change: true, count, ..MetricReading::default() };
+        self.add(family, labels, reading);
     }
 
     // Adds a counter that restarts at zero with its source.
@@ -121,8 +113,7 @@ impl GatheredSamples {
         value: impl Into<Option<f64>>,
     ) {
         let Some(value) = value.into() else { return };
-        let (labels, restart) = (owned(labels), CounterReset::Restarted);
-        self.add(family, MetricReading { labels, source: 0, labels_change: false, count: 0, restart, value });
+        self.add(family, labels, MetricReading { value, ..MetricReading::default() });
     }
 
     /// Adds a gauge with a whole number.
@@ -136,14 +127,11 @@ impl GatheredSamples {
         self.add_gauge(family, labels, value.into().map(|value| value as f64));
     }
 
-    fn add(&mut self, family: &'static MetricFamily, reading: MetricReading) {
-        debug_assert_eq!(reading.labels.len(), family.labels.len(), "{}", family.name);
+    fn add(&mut self, family: &'static MetricFamily, labels: &[&str], mut reading: MetricReading) {
+        debug_assert_eq!(labels.len(), family.labels.len(), "{}", family.name);
+        reading.labels = labels.iter().map(|label| (*label).to_owned()).collect();
         self.readings.entry(family.name).or_default().push(reading);
     }
-}
-
-fn owned(labels: &[&str]) -> Vec<String> {
-    labels.iter().map(|label| (*label).to_owned()).collect()
 }
 
 // Distinguishes sources of one series, for example by an inode or an interface's index.

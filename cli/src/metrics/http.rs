@@ -136,18 +136,13 @@ fn refuse(mut stream: &TcpStream) {
 
 fn serve(stream: &TcpStream, limits: &ClientLimits, handler: &Arc<RequestHandler>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    let response = match read(stream, limits)? {
-        Ok(request) => {
-            let response = handler(&request);
-            let body = if request.head_only { "" } else { &*response.body };
-            format!("{}{body}", head(&response, response.body.len()))
-        }
-        Err(request_error) => {
-            let response = request_error.response();
-            format!("{}{}", head(&response, response.body.len()), response.body)
-        }
+    let (response, head_only) = match read(stream, limits)? {
+        Ok(request) => (handler(&request), request.head_only),
+        Err(request_error) => (request_error.response(), false),
     };
-    write(stream, response.as_bytes(), limits.response_time)?;
+    let body = if head_only { "" } else { &*response.body };
+    let text = format!("{}{body}", head(&response, response.body.len()));
+    write(stream, text.as_bytes(), limits.response_time)?;
     stream.shutdown(Shutdown::Write)?;
     finish(stream)
 }

@@ -5,15 +5,10 @@ use crate::document::ChartScale;
 /// An axis from left to right.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ValueAxis {
-    scale: AxisScale,
+    /// Whether equal distances are equal ratios.
+    pub(crate) is_log: bool,
     low: f64,
     high: f64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AxisScale {
-    Linear,
-    Log,
 }
 
 // A greater ratio between values does not fit a linear axis: the small ones would all be at zero.
@@ -22,92 +17,63 @@ const WIDEST_LINEAR: f64 = 20.0;
 impl ValueAxis {
     /// An axis for these values.
     pub(crate) fn of_scale(scale: ChartScale, values: &[f64]) -> Self {
-        let copied = values.iter().copied();
+        let usable = values.iter().copied().filter(|value| value.is_finite() && *value > 0.0);
+        let (lowest, highest) =
+            usable.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+        let linear = Self::linear(highest);
         match scale {
-            ChartScale::Linear => Self::linear(copied),
-            ChartScale::LinearZoomed => Self::linear_zoomed(copied),
-            ChartScale::Logarithmic => Self::log(copied),
-            ChartScale::Automatic => Self::auto_scaled(values),
+            ChartScale::LinearZoomed if highest > lowest => {
+                let margin = (highest - lowest) * 0.04;
+                Self { is_log: false, low: (lowest - margin).max(0.0), high: highest + margin }
+            }
+            ChartScale::Linear | ChartScale::LinearZoomed => linear,
+            ChartScale::Automatic if linear.high / lowest <= WIDEST_LINEAR => linear,
+            ChartScale::Logarithmic if highest == 0.0 => Self { is_log: true, low: 1.0, high: 10.0 },
+            // A little wider than the values.
+            ChartScale::Logarithmic | ChartScale::Automatic => {
+                Self { is_log: true, low: lowest / 1.25, high: highest * 1.25 }
+            }
         }
     }
 
     /// From zero to a round number above every value.
-    pub(crate) fn linear(values: impl IntoIterator<Item = f64>) -> Self {
-        let highest = usable(values).fold(0.0, f64::max);
+    fn linear(highest: f64) -> Self {
         let highest = if highest > 0.0 { highest } else { 1.0 };
         let step = round_step(highest);
-        Self { scale: AxisScale::Linear, low: 0.0, high: (highest / step).ceil() * step }
-    }
-
-    /// Linear between the values, a little wider, for a closer look.
-    pub(crate) fn linear_zoomed(values: impl IntoIterator<Item = f64>) -> Self {
-        let (lowest, highest) = usable(values)
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
-        if highest <= lowest {
-            return Self::linear([highest]);
-        }
-        let margin = (highest - lowest) * 0.04;
-        Self { scale: AxisScale::Linear, low: (lowest - margin).max(0.0), high: highest + margin }
-    }
-
-    /// Logarithmic, a little wider than the values.
-    pub(crate) fn log(values: impl IntoIterator<Item = f64>) -> Self {
-        let (lowest, highest) = usable(values)
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
-        if highest == 0.0 {
-            return Self { scale: AxisScale::Log, low: 1.0, high: 10.0 };
-        }
-        Self { scale: AxisScale::Log, low: lowest / 1.25, high: highest * 1.25 }
-    }
-
-    // Linear if the values allow it, else logarithmic.
-    pub(crate) fn auto_scaled(values: &[f64]) -> Self {
-        let linear = Self::linear(values.iter().copied());
-        let lowest = usable(values.iter().copied()).fold(f64::INFINITY, f64::min);
-        if linear.high / lowest > WIDEST_LINEAR { Self::log(values.iter().copied()) } else { linear }
-    }
-
-    /// Whether equal distances are equal ratios.
-    pub(crate) fn is_log(&self) -> bool {
-        self.scale == AxisScale::Log
+        Self { is_log: false, low: 0.0, high: (highest / step).ceil() * step }
     }
 
     /// The position of a value in per cent from the left; values outside the range are at the edge.
     pub(crate) fn position(&self, value: f64) -> f64 {
-        let share = match self.scale {
-            AxisScale::Linear => (value - self.low) / (self.high - self.low),
-            AxisScale::Log if value <= 0.0 => 0.0,
-            AxisScale::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+        let share = match self.is_log {
+            false => (value - self.low) / (self.high - self.low),
+            true if value <= 0.0 => 0.0,
+            true => (value / self.low).ln() / (self.high / self.low).ln(),
         };
         if share.is_finite() { share.clamp(0.0, 1.0) * 100.0 } else { 0.0 }
     }
 
     // Round values to draw a line at, in order; at most `max_ticks` on a logarithmic axis.
     pub(crate) fn ticks(&self, max_ticks: usize) -> Vec<f64> {
-        match self.scale {
-            AxisScale::Linear => self.even_ticks(),
-            AxisScale::Log => {
-                let candidates = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0][..], &[1.0][..]].map(|mantissas| {
-                    let first = self.low.log10().floor() as i32;
-                    let last = self.high.log10().ceil() as i32;
-                    (first..=last)
-                        .flat_map(|decade| {
-                            mantissas.iter().map(move |mantissa| mantissa * 10f64.powi(decade))
-                        })
-                        .filter(|value| (self.low..=self.high).contains(value))
-                        .collect::<Vec<_>>()
-                });
-                let [finest, coarser, decades] = candidates;
-                match () {
-                    // Over a range of values this short, ratios and differences look alike.
-                    () if finest.len() < 3 => self.even_ticks(),
-                    () if finest.len() <= max_ticks => finest,
-                    () if coarser.len() <= max_ticks => coarser,
-                    () => {
-                        let stride = decades.len().div_ceil(max_ticks).max(1);
-                        decades.into_iter().step_by(stride).collect()
-                    }
-                }
+        if !self.is_log {
+            return self.even_ticks();
+        }
+        let [finest, coarser, decades] = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(|mantissas| {
+            let first = self.low.log10().floor() as i32;
+            let last = self.high.log10().ceil() as i32;
+            (first..=last)
+                .flat_map(|decade| mantissas.iter().map(move |mantissa| mantissa * 10f64.powi(decade)))
+                .filter(|value| (self.low..=self.high).contains(value))
+                .collect::<Vec<_>>()
+        });
+        match () {
+            // Over a range of values this short, ratios and differences look alike.
+            () if finest.len() < 3 => self.even_ticks(),
+            () if finest.len() <= max_ticks => finest,
+            () if coarser.len() <= max_ticks => coarser,
+            () => {
+                let stride = decades.len().div_ceil(max_ticks).max(1);
+                decades.into_iter().step_by(stride).collect()
             }
         }
     }
@@ -122,10 +88,6 @@ impl ValueAxis {
     }
 }
 
-fn usable(values: impl IntoIterator<Item = f64>) -> impl Iterator<Item = f64> {
-    values.into_iter().filter(|value| value.is_finite() && *value > 0.0)
-}
-
 /// A step of 1, 2, 2.5 or 5 times a power of ten that makes four to six ticks.
 fn round_step(high: f64) -> f64 {
     let unit = 10f64.powi(high.log10().floor() as i32);
@@ -135,11 +97,28 @@ fn round_step(high: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::ChartScale::{Automatic, Linear, LinearZoomed, Logarithmic};
     use super::*;
+
+    fn linear(values: &[f64]) -> ValueAxis {
+        ValueAxis::of_scale(Linear, values)
+    }
+
+    fn zoomed(values: &[f64]) -> ValueAxis {
+        ValueAxis::of_scale(LinearZoomed, values)
+    }
+
+    fn log(values: &[f64]) -> ValueAxis {
+        ValueAxis::of_scale(Logarithmic, values)
+    }
+
+    fn automatic(values: &[f64]) -> ValueAxis {
+        ValueAxis::of_scale(Automatic, values)
+    }
 
     #[test]
     fn a_linear_axis_starts_at_zero_and_ends_at_a_tick() {
-        let axis = ValueAxis::linear([204e3, 405e3]);
+        let axis = linear(&[204e3, 405e3]);
         assert_eq!(axis.ticks(7), [0.0, 100e3, 200e3, 300e3, 400e3, 500e3]);
         assert_eq!(axis.position(250e3), 50.0);
         assert_eq!(axis.position(-1.0), 0.0);
@@ -148,45 +127,37 @@ mod tests {
 
     #[test]
     fn a_zoomed_axis_starts_near_the_lowest_value() {
-        let axis = ValueAxis::linear_zoomed([49_100.0, 50_900.0]);
+        let axis = zoomed(&[49_100.0, 50_900.0]);
         assert_eq!(axis.ticks(7), [49_500.0, 50_000.0, 50_500.0]);
         assert!((axis.position(50_000.0) - 50.0).abs() < 1e-9);
         assert_eq!(axis.position(1.0), 0.0);
-        assert!(
-            !ValueAxis::linear_zoomed([]).ticks(7).is_empty()
-                && !ValueAxis::linear_zoomed([5.0]).ticks(7).is_empty()
-        );
+        assert!(!zoomed(&[]).ticks(7).is_empty() && !zoomed(&[5.0]).ticks(7).is_empty());
     }
 
     #[test]
     fn a_log_axis_has_few_round_ticks() {
-        let axis = ValueAxis::log([0.063, 26.0]);
+        let axis = log(&[0.063, 26.0]);
         let ticks = axis.ticks(7);
         assert_eq!(ticks.len(), 6, "{ticks:?}");
         for (tick, expected) in ticks.iter().zip([0.1, 0.3, 1.0, 3.0, 10.0, 30.0]) {
             assert!((tick / expected - 1.0).abs() < 1e-9, "{ticks:?}");
         }
         assert!(axis.position(0.063) > 0.0 && axis.position(26.0) < 100.0);
-        let wide = ValueAxis::log([1.0, 1e12]);
+        let wide = log(&[1.0, 1e12]);
         assert!(wide.ticks(4).len() <= 4);
-        assert!((2..=5).contains(&ValueAxis::log([58_000.0, 2_410_000.0]).ticks(5).len()));
-        assert_eq!(ValueAxis::log([60.0, 80.0]).ticks(6), [50.0, 60.0, 70.0, 80.0, 90.0, 100.0]);
+        assert!((2..=5).contains(&log(&[58_000.0, 2_410_000.0]).ticks(5).len()));
+        assert_eq!(log(&[60.0, 80.0]).ticks(6), [50.0, 60.0, 70.0, 80.0, 90.0, 100.0]);
     }
 
     #[test]
     fn values_far_apart_get_a_log_axis() {
-        assert!(ValueAxis::auto_scaled(&[17e3, 7e6]).is_log());
-        assert!(!ValueAxis::auto_scaled(&[204e3, 405e3]).is_log());
+        assert!(automatic(&[17e3, 7e6]).is_log);
+        assert!(!automatic(&[204e3, 405e3]).is_log);
     }
 
     #[test]
     fn an_axis_without_values_has_ticks() {
-        for axis in [
-            ValueAxis::linear([]),
-            ValueAxis::log([]),
-            ValueAxis::auto_scaled(&[]),
-            ValueAxis::log([f64::NAN, 0.0, -3.0]),
-        ] {
+        for axis in [linear(&[]), log(&[]), automatic(&[]), log(&[f64::NAN, 0.0, -3.0])] {
             assert!(!axis.ticks(7).is_empty());
             assert!(axis.position(1.0).is_finite());
         }
@@ -197,7 +168,7 @@ mod tests {
         for exponent in -9..12 {
             for mantissa in [1.0, 1.7, 2.3, 3.1, 4.9, 5.0, 6.6, 9.99] {
                 let value = mantissa * 10f64.powi(exponent);
-                for axis in [ValueAxis::linear([value]), ValueAxis::log([value, value * 30.0])] {
+                for axis in [linear(&[value]), log(&[value, value * 30.0])] {
                     let ticks = axis.ticks(7);
                     assert!((2..=7).contains(&ticks.len()), "{value}: {ticks:?}");
                     assert!(ticks.windows(2).all(|pair| axis.position(pair[0]) < axis.position(pair[1])));

@@ -61,8 +61,7 @@ pub(crate) struct RowLinks {
 pub(crate) struct ChartMark {
     /// Position in per cent from the left.
     pub(crate) at: String,
-    /// `dot`, `ring` or `bar`.
-    pub(crate) shape: &'static str,
+    pub(crate) shape: MarkShape,
 }
 
 /// The chart with its values placed on the axis.
@@ -79,7 +78,7 @@ pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart<'_> {
         marks: row
             .marks
             .iter()
-            .map(|mark| ChartMark { at: position_text(&axis, mark.at), shape: shape_class(mark.shape) })
+            .map(|mark| ChartMark { at: position_text(&axis, mark.at), shape: mark.shape })
             .collect(),
         links: RowLinks::default(),
     });
@@ -87,20 +86,11 @@ pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart<'_> {
     let points: Vec<Option<f64>> =
         chart.rows.iter().map(|row| row.linked.map(|value| axis.position(value))).collect();
     link_rows(&mut rows, &points);
-    let scale = if axis.is_log() { ", logarithmic" } else { "" };
+    let scale = if axis.is_log { ", logarithmic" } else { "" };
     RangeChart {
         axis: format!("{}{scale}", chart.axis),
         ticks: if values.is_empty() { Vec::new() } else { ticks(&axis, chart.ticks, chart.format) },
         rows,
-    }
-}
-
-/// Class of figures.css.
-pub(crate) fn shape_class(shape: MarkShape) -> &'static str {
-    match shape {
-        MarkShape::Dot => "dot",
-        MarkShape::Ring => "ring",
-        MarkShape::Bar => "bar",
     }
 }
 

@@ -2,16 +2,13 @@
 
 mod graph;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use askama::Template;
 
-use super::chart::{self, RangeChart as DrawnRanges};
-use super::curve::{self, CurveChart};
-use super::page::{PageHead, PageResult, ResultPosition, single_result_page, time, unbroken};
-use super::{format, page};
+use super::page::{ResultPosition, single_result_page, unbroken};
 use crate::document::{
-    Align, Audience, Block, Cell, Document, LineChart, MarkShape, Picture, RangeChart, RangeLayout, Section,
-    SegmentFill, StackedBar, Table, Tone,
+    Align, Audience, Block, Cell, Document, LineChart, MarkShape, Picture, RangeLayout, Section, SegmentFill,
+    StackedBar, Table, Tone,
 };
 
 /// Tables with more columns are printed in landscape.
@@ -30,8 +27,7 @@ struct DocumentBody<'a> {
 struct Card<'a> {
     heading: &'a str,
     id: Option<String>,
-    /// The colour of its border, if it has a mark.
-    tone: Option<&'static str>,
+    /// The colour of its border, and the words.
     mark: Option<(&'static str, &'a str)>,
     identifier: Option<&'a str>,
     is_wide: bool,
@@ -47,11 +43,11 @@ struct BlockBody<'a> {
 }
 
 pub(crate) fn page(document: &Document) -> Result<String> {
-    single_result_page(|position| part(document, position))
+    single_result_page(document, &part(document, &ResultPosition::standalone())?)
 }
 
 /// The result as a part of a page of several results.
-pub(crate) fn part(document: &Document, position: &ResultPosition) -> Result<PageResult> {
+pub(crate) fn part(document: &Document, position: &ResultPosition) -> Result<String> {
     let mut groups: Vec<Vec<Card<'_>>> = Vec::new();
     let mut is_row_open = false;
     for section in &document.sections {
@@ -62,26 +58,7 @@ pub(crate) fn part(document: &Document, position: &ResultPosition) -> Result<Pag
         }
         is_row_open = section.half_width;
     }
-    page::part(head(document), &DocumentBody { place: position, document, groups })
-}
-
-fn head(document: &Document) -> PageHead {
-    let origin = &document.origin;
-    PageHead {
-        schema: origin.schema.clone(),
-        version: origin.version.clone(),
-        title: document.title,
-        verdict: document.verdict.clone(),
-        mark: document.mark.clone(),
-        host: page::host(&origin.host),
-        time: time(origin.started_unix_seconds),
-        unix_seconds: origin.started_unix_seconds,
-        about: document.about.clone(),
-        command: match origin.argv.as_slice() {
-            [] => page::NOT_RECORDED.to_owned(),
-            argv => format::command_line(argv),
-        },
-    }
+    DocumentBody { place: position, document, groups }.render().context("the page cannot be formatted")
 }
 
 fn card<'a>(section: &'a Section, position: &ResultPosition) -> Option<Card<'a>> {
@@ -90,11 +67,9 @@ fn card<'a>(section: &'a Section, position: &ResultPosition) -> Option<Card<'a>>
         Block::Table(table) => columns(table).len() > MOST_COLUMNS_UPRIGHT,
         _ => false,
     });
-    let tone = section.mark.as_ref().map(|mark| tone_class(&mark.tone));
     (!blocks.is_empty()).then(|| Card {
         heading: &section.heading,
         id: section.anchor.as_ref().map(|anchor| position.id(anchor)),
-        tone,
         mark: section.mark.as_ref().map(|mark| (tone_class(&mark.tone), mark.words.as_str())),
         identifier: section.identifier.as_deref(),
         is_wide,
@@ -107,6 +82,8 @@ fn block(block: &Block, position: &ResultPosition, heading: &str) -> askama::Res
 }
 
 // Askama calls functions of the template's module with `self::`.
+use super::chart::draw as drawn_ranges;
+use super::curve::draw as drawn_lines;
 use block as nested;
 
 /// Class of page.css.
@@ -144,8 +121,13 @@ fn badge_class(tone: &Tone) -> &'static str {
     }
 }
 
+/// Class of figures.css.
 fn shape_class(shape: &MarkShape) -> &'static str {
-    chart::shape_class(*shape)
+    match shape {
+        MarkShape::Dot => "dot",
+        MarkShape::Ring => "ring",
+        MarkShape::Bar => "bar",
+    }
 }
 
 fn layout_class(layout: &RangeLayout) -> &'static str {
@@ -196,14 +178,6 @@ fn rectangles(bar: &StackedBar) -> Vec<(&'static str, String, String)> {
 
 fn tick(bar: &StackedBar) -> Option<String> {
     bar.tick.map(|share| format!("{:.1}", share.clamp(0.0, 1.0) * 1e3))
-}
-
-fn drawn_ranges(chart: &RangeChart) -> DrawnRanges<'_> {
-    chart::draw(chart)
-}
-
-fn drawn_lines(chart: &LineChart) -> CurveChart {
-    curve::draw(chart)
 }
 
 // The drawing. Ids and style rules of a flame graph get a prefix, because a page can have several

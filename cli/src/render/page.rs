@@ -5,34 +5,8 @@ use askama::Template;
 
 use super::format;
 use super::style::non_breaking;
-use crate::document::{Mark, Tone};
-use crate::origin::HostSummary;
-
-#[derive(Debug, Clone)]
-pub(crate) struct PageHead {
-    pub(crate) schema: String,
-    /// The version of the program that made the result.
-    pub(crate) version: String,
-    /// The kind of result.
-    pub(crate) title: &'static str,
-    /// The conclusion: one sentence.
-    pub(crate) verdict: String,
-    // The conclusion in a word or two. `None` for results that are neither good nor bad.
-    pub(crate) mark: Option<Mark>,
-    /// The host of the result, in words.
-    pub(crate) host: String,
-    pub(crate) time: String,
-    pub(crate) unix_seconds: Option<u64>,
-    /// The subject and the duration of the measurement; may be empty.
-    pub(crate) about: String,
-    pub(crate) command: String,
-}
-
-#[derive(Debug)]
-pub(crate) struct PageResult {
-    pub(crate) head: PageHead,
-    pub(crate) body: String,
-}
+use crate::document::{Document, Tone};
+use crate::origin::{HostSummary, Origin};
 
 /// The position of a result in a page.
 #[derive(Debug, Clone)]
@@ -68,17 +42,31 @@ pub(crate) fn time(unix_seconds: Option<u64>) -> String {
     unix_seconds.map_or_else(|| NOT_RECORDED.to_owned(), format::utc)
 }
 
-// A host in words: its name, kernel and CPUs.
-pub(crate) fn host(host: &HostSummary) -> String {
-    let cpus = host.cpus.map(|cpus| if cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") });
-    let parts = [
-        host.name.clone(),
-        host.kernel.as_ref().map(|kernel| format!("Linux {kernel}")),
-        host.cpu_model.clone(),
-        cpus,
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    if parts.is_empty() { NOT_RECORDED.to_owned() } else { parts.join(" · ") }
+/// The texts for the head of a result.
+impl Origin {
+    pub(crate) fn time(&self) -> String {
+        time(self.started_unix_seconds)
+    }
+
+    // The host in words: its name, kernel and CPUs.
+    pub(crate) fn host_line(&self) -> String {
+        let HostSummary { name, kernel, cpus, cpu_model, .. } = &self.host;
+        let parts = [
+            name.clone(),
+            kernel.as_ref().map(|kernel| format!("Linux {kernel}")),
+            cpu_model.clone(),
+            cpus.map(|cpus| format::count_with_noun(cpus, "CPU")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { NOT_RECORDED.to_owned() } else { parts.join(" · ") }
+    }
+
+    pub(crate) fn command(&self) -> String {
+        match self.argv.as_slice() {
+            [] => NOT_RECORDED.to_owned(),
+            argv => format::command_line(argv),
+        }
+    }
 }
 
 #[derive(Template)]
@@ -87,13 +75,13 @@ struct SingleResultPage<'a> {
     title: String,
     version: &'a str,
     foot: &'a str,
-    head: &'a PageHead,
+    document: &'a Document,
     body: &'a str,
 }
 
 /// Text in which no line break parts a number from its unit.
-pub(crate) fn unbroken(text: &str) -> String {
-    non_breaking(text)
+pub(crate) fn unbroken(text: impl AsRef<str>) -> String {
+    non_breaking(text.as_ref())
 }
 
 /// The class of a mark in the head. Its words are there because colour alone is not accessible.
@@ -106,19 +94,15 @@ pub(crate) fn mark_class(tone: &Tone) -> &'static str {
     }
 }
 
-pub(crate) fn single_result_page(part: impl FnOnce(&ResultPosition) -> Result<PageResult>) -> Result<String> {
-    let PageResult { head, body } = part(&ResultPosition::standalone())?;
+/// The page of one result with this body.
+pub(crate) fn single_result_page(document: &Document, body: &str) -> Result<String> {
+    let origin = &document.origin;
     let page = SingleResultPage {
-        title: format!("{}: {}", head.title, non_breaking(&head.verdict)),
-        version: &head.version,
-        foot: &format!("schema {} · {}", head.schema, non_breaking(&head.time)),
-        head: &head,
-        body: &body,
+        title: format!("{}: {}", document.title, non_breaking(&document.verdict)),
+        version: &origin.version,
+        foot: &format!("schema {} · {}", origin.schema, non_breaking(&origin.time())),
+        document,
+        body,
     };
     page.render().context("the page cannot be formatted")
-}
-
-/// A result's body from its template.
-pub(crate) fn part(head: PageHead, body: &impl Template) -> Result<PageResult> {
-    Ok(PageResult { head, body: body.render().context("the page cannot be formatted")? })
 }

@@ -21,76 +21,44 @@ use crate::command::report::reading::{ResultFile, ResultFiles, UnreadFile};
 use crate::document::Document;
 use crate::envelope::CommandResult as _;
 
-use super::page::{PageResult, ResultPosition, mark_class, unbroken};
+use super::page::{ResultPosition, mark_class, unbroken};
 use super::{format, html};
 pub(crate) use joined_results::{JoinedResult, JoinedResults};
 pub(crate) use text::text;
 
-/// Results in the order of the report.
-#[derive(Debug)]
-pub(crate) struct OrderedResults {
-    sources: Vec<ResultFile>,
-    unread: Vec<UnreadFile>,
-}
-
-impl OrderedResults {
-    /// Sorts the results: the path, changes, capacity, the load, and the use of time and the loss
-    /// of packets; results of the same kind by time.
-    pub(crate) fn from_files(files: ResultFiles) -> Self {
-        let mut sources = files.sources;
-        sources.sort_by(|left, right| {
-            let key = |source: &ResultFile| {
-                let rank = rank(&source.document);
-                (rank, source.document.origin.started_unix_seconds)
-            };
-            key(left).cmp(&key(right)).then_with(|| left.file.cmp(&right.file))
-        });
-        Self { sources, unread: files.unread }
-    }
-
-    /// Whether no file is a result, of this or another version.
-    pub(crate) fn is_empty(&self) -> bool {
-        let has_own_schema =
-            |file: &UnreadFile| file.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."));
-        self.sources.is_empty() && !self.unread.iter().any(has_own_schema)
-    }
-
-    /// All results with their bodies.
-    ///
-    /// # Errors
-    /// If a body cannot be made, such as a flame graph that cannot be drawn.
-    pub(crate) fn render_results(self) -> Result<JoinedResults> {
-        let picture_index = self.picture_index();
-        let path = match picture_index {
-            Some(index) => {
-                let path = self.sources[index].document.path_only();
-                Some((index, html::part(&path, &ResultPosition::nested("path"))?.body))
-            }
-            None => None,
+/// Sorts the results: the path, changes, capacity, the load, and the use of time and the loss of packets; results of the
+/// same kind by time. Returns them with their bodies.
+///
+/// # Errors
+/// If a body cannot be made, such as a flame graph that cannot be drawn.
+pub(crate) fn join(files: ResultFiles) -> Result<JoinedResults> {
+    let ResultFiles { mut sources, unread } = files;
+    sources.sort_by(|left, right| {
+        let key = |source: &ResultFile| (rank(&source.document), source.document.origin.started_unix_seconds);
+        key(left).cmp(&key(right)).then_with(|| left.file.cmp(&right.file))
+    });
+    // The latest result with a picture of the path.
+    let with_picture = sources.iter().enumerate().filter(|(_, source)| source.document.has_path());
+    let picture_index = with_picture
+        .max_by_key(|(index, source)| (source.document.origin.started_unix_seconds, *index))
+        .map(|(index, _)| index);
+    let path_part = |index: usize| {
+        let path = sources[index].document.path_only();
+        html::part(&path, &ResultPosition::nested("path")).map(|body| (index, body))
+    };
+    let path = picture_index.map(path_part).transpose()?;
+    let mut members = Vec::new();
+    for (index, ResultFile { file, document }) in sources.into_iter().enumerate() {
+        let id = format!("result-{}", index + 1);
+        let position = ResultPosition::nested(&id);
+        let body = match picture_index == Some(index) {
+            true => html::part(&document.without_path(), &position),
+            false => html::part(&document, &position),
         };
-        let mut members = Vec::new();
-        for (index, source) in self.sources.iter().enumerate() {
-            let id = format!("result-{}", index + 1);
-            let position = ResultPosition::nested(&id);
-            let part = if picture_index == Some(index) {
-                html::part(&source.document.without_path(), &position)
-            } else {
-                html::part(&source.document, &position)
-            };
-            let PageResult { head, body } =
-                part.with_context(|| format!("{} cannot be shown", source.file))?;
-            members.push(JoinedResult { id, file: source.file.clone(), head, body });
-        }
-        Ok(JoinedResults { members, path, unread: self.unread })
+        let body = body.with_context(|| format!("{file} cannot be shown"))?;
+        members.push(JoinedResult { id, file, document, body });
     }
-
-    /// The index of the latest result with a picture of the path.
-    fn picture_index(&self) -> Option<usize> {
-        let doctors = self.sources.iter().enumerate().filter(|(_, source)| source.document.has_path());
-        doctors
-            .max_by_key(|(index, source)| (source.document.origin.started_unix_seconds, *index))
-            .map(|(index, _)| index)
-    }
+    Ok(JoinedResults { members, path, unread })
 }
 
 /// The place of a kind of result in the report.
@@ -121,7 +89,7 @@ struct ReportPage<'a> {
     title: String,
     version: &'static str,
     foot: &'static str,
-    hosts: Vec<&'a str>,
+    hosts: Vec<String>,
     time: String,
     command: String,
     contents: Vec<ContentsEntry<'a>>,
@@ -152,7 +120,7 @@ fn file_name(file: &str) -> &str {
 pub(crate) fn page(report: &JoinedResults, argv: &[String]) -> Result<String> {
     let results = report.members.iter().map(|member| ContentsEntry {
         id: &member.id,
-        words: member.head.title,
+        words: member.document.title,
         file: file_name(&member.file),
     });
     let fixed_entries = [
@@ -170,7 +138,7 @@ pub(crate) fn page(report: &JoinedResults, argv: &[String]) -> Result<String> {
         command: format::command_line(argv),
         contents: fixed_entries.into_iter().chain(results).chain(unread_entry).collect(),
         path: report.path.as_ref().map_or("", |(_, picture)| picture),
-        path_about: unbroken(&path_about(report)),
+        path_about: unbroken(path_about(report)),
         results: &report.members,
         unread: &report.unread,
     };
@@ -179,7 +147,9 @@ pub(crate) fn page(report: &JoinedResults, argv: &[String]) -> Result<String> {
 
 fn path_about(report: &JoinedResults) -> String {
     match report.path_member() {
-        Some(member) => format!("As linerate doctor read it, {}: {}.", member.head.time, member.file),
+        Some(member) => {
+            format!("As linerate doctor read it, {}: {}.", member.document.origin.time(), member.file)
+        }
         None => "No result here has a picture of it: linerate doctor --json writes one.".to_owned(),
     }
 }

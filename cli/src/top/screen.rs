@@ -285,20 +285,18 @@ fn finding_lines(
     theme: ScreenTheme,
 ) -> Vec<Line<'static>> {
     let item_findings = state.item().map(|item| findings_of(snapshot, item)).unwrap_or_default();
-    let (findings, is_item_findings) = if item_findings.is_empty() {
-        (snapshot.findings.iter().collect(), false)
-    } else {
-        (item_findings, true)
+    let (findings, further) = match item_findings.is_empty() {
+        true => (snapshot.findings.iter().collect(), "findings"),
+        false => (item_findings, "here"),
     };
     let Some(first_finding) = findings.first() else {
         return vec![Line::styled(" nothing found wrong", theme.tone(TextTone::Faint))];
     };
     let further_count = findings.len() - 1;
     let (mark, tone) = severity_sign(Some(first_finding.severity));
-    let more_text = match (further_count, is_item_findings) {
-        (0, _) => String::new(),
-        (count, true) => format!("  (+{count} here)"),
-        (more, false) => format!("  (+{more} findings)"),
+    let more_text = match further_count {
+        0 => String::new(),
+        count => format!("  (+{count} {further})"),
     };
     let text_width = usize::from(area.width).saturating_sub(3);
     let lines = wrap(&format!("{}: {}{more_text}", first_finding.id, first_finding.title), text_width);
@@ -327,17 +325,10 @@ fn findings_of<'a>(snapshot: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFi
         HistoryItem::Cpu(cpu) => FindingSite::Cpu(*cpu),
         HistoryItem::Service(name) => FindingSite::Service(name.clone()),
         HistoryItem::Thread(tid) => FindingSite::Thread(*tid),
-        HistoryItem::Socket(inode) => {
-            let services = snapshot.services.value().into_iter().flatten();
-            let has_socket = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
-                service.sockets.iter().any(|socket| socket.inode == *inode)
-            };
-            let mut services = services.filter(has_socket);
-            match services.next() {
-                Some(service) => FindingSite::Service(service.name.clone()),
-                None => return Vec::new(),
-            }
-        }
+        HistoryItem::Socket(inode) => match super::service_of_socket(snapshot, *inode) {
+            Some(service) => FindingSite::Service(service.name.clone()),
+            None => return Vec::new(),
+        },
         HistoryItem::Path => return snapshot.findings.iter().collect(),
     };
     snapshot.findings.iter().filter(|finding| finding.places.contains(&site)).collect()

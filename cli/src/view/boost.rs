@@ -17,11 +17,11 @@ use linerate_tune::boost::report::{
 };
 use linerate_tune::boost::watch::WatchEvent;
 
-use super::measurement;
 use super::tune::{
     TuneCommand, apply_verdict, change_table, default_command, journal_note, next_steps, status_section,
 };
 use super::tune_plan;
+use super::{grouped, measurement};
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, count_with_noun, known_text};
@@ -144,13 +144,7 @@ fn refusals(boost: &BoostPlan) -> Section {
     let refused = boost.refusals.iter().map(|BoostRefusal { what, why }| (why.as_str(), what.as_str()));
     let left = boost.plan.skipped.iter().map(|left| (left.why.as_str(), left.title.as_str()));
     let is_named = |why: &str| boost.refusals.iter().any(|refusal| refusal.why == why);
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (why, what) in refused.chain(left.filter(|(why, _)| !is_named(why))) {
-        match reasons.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, all)) => all.push(what),
-            None => reasons.push((why, vec![what])),
-        }
-    }
+    let reasons = grouped(refused.chain(left.filter(|(why, _)| !is_named(why))));
     let blocks = reasons.into_iter().flat_map(|(why, what)| {
         let what = what.into_iter().map(|what| Block::Paragraph(Tone::Warn, what.to_owned()));
         what.chain([Block::Facts(vec![Fact::new("why", why)])])

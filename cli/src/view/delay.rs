@@ -33,9 +33,7 @@ impl CommandResult for DelayReport {
             Section::default().with(Block::faint(overhead_text(report))),
         ];
         let notes = notes(report).into_iter().map(|note| Block::Paragraph(Tone::Warn, note));
-        let mut section = Section::default();
-        section.blocks.extend(notes.map(|note| (Audience::Both, note)));
-        document.sections.push(section);
+        document.sections.push(notes.fold(Section::default(), Section::with));
         document
     }
 }

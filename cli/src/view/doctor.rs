@@ -11,6 +11,7 @@ mod virtual_network;
 
 use std::collections::BTreeMap;
 
+use crate::view::grouped;
 use crate::view::measurement::benefit_words;
 use anyhow::{Context, Result};
 use askama::Template;
@@ -469,14 +470,7 @@ fn unknown_section(unknown: &[UnknownItem]) -> Section {
 /// Places grouped by the reason why they are unknown, in the order of the first place of each
 /// group.
 fn by_reason(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
-    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for item in unknown {
-        match groups.iter_mut().find(|(why, _)| *why == item.why) {
-            Some((_, places)) => places.push(&item.what),
-            None => groups.push((&item.why, vec![&item.what])),
-        }
-    }
-    groups
+    grouped(unknown.iter().map(|item| (item.why.as_str(), item.what.as_str())))
 }
 
 /// Places grouped by reason, and also by kind if their reasons differ only in a name or number.

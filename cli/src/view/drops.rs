@@ -63,9 +63,7 @@ impl CommandResult for DropsResult {
                 .with(overhead(accounting)),
         );
         let notes = accounting.notes.iter().map(|note| Block::faint(format!("{note}.")));
-        let mut section = Section::default();
-        section.blocks.extend(notes.map(|note| (Audience::Both, note)));
-        document.sections.push(section);
+        document.sections.push(notes.fold(Section::default(), Section::with));
         document
     }
 }

@@ -74,9 +74,8 @@ fn sections(envelope: &Envelope<LadderReport>) -> Vec<Section> {
     ];
     sections.extend(cpus::sections(report));
     sections.push(Section::new("Warnings").with(warnings.collect::<Vec<_>>()));
-    let mut changes = Section::new("Steps and their changes").only_for(Audience::Page);
-    changes.blocks.extend(report.steps.iter().map(|step| (Audience::Page, step_details(step))));
-    sections.push(changes);
+    let changes = Section::new("Steps and their changes").only_for(Audience::Page);
+    sections.push(report.steps.iter().map(step_details).fold(changes, Section::with));
     sections.push(published::section(report));
     sections.extend(facts(&envelope.host, report));
     sections

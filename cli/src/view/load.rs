@@ -19,7 +19,46 @@ impl CommandResult for LoadReport {
     const SCHEMA: &'static str = "linerate.load/2";
 
     fn document(envelope: &Envelope<Self>) -> Document {
-        slot(envelope)
+        let report = &envelope.result;
+        let outcome = &report.outcome;
+        if report.no_reply {
+            return sent_only_document(envelope);
+        }
+        let verdict = format!(
+            "{}/s answered of {}/s offered, {} lost",
+            rate(outcome.answered_per_second),
+            rate(outcome.offered_per_second),
+            percent(outcome.loss_ratio()),
+        );
+        let merged_text = match report.merged.len() {
+            0 => String::new(),
+            runs => format!("{runs} runs merged, "),
+        };
+        let time = (outcome.duration.as_secs_f64() * 1e3).round() / 1e3;
+        let about = format!("{merged_text}{}, {time} s", generator_text(&report.generator));
+        let mut facts = generator_facts(&report.generator);
+        facts.push(Fact::new("sent for", seconds(outcome.duration.as_secs_f64())));
+        if outcome.bursts.max_requests > 0 {
+            let bursts = &outcome.bursts;
+            let words =
+                format!("median {}, largest {} requests", bursts.median_requests, bursts.max_requests);
+            facts.push(Fact::new("bursts", words));
+        }
+        let charts = timeline_charts(&outcome.intervals).into_iter().chain(distribution(&outcome.latency_ns));
+        let mut sections = vec![
+            Section::default().only_for(Audience::Text).with(about.clone()).with(slot_facts(report)),
+            chart_section(charts),
+            Section::new("Latency, us").only_for(Audience::Page).with(latency_table(outcome)),
+            Section::new("Requests and replies").only_for(Audience::Page).with(slot_facts(report)),
+        ];
+        sections.extend(generators_section(report));
+        sections.push(method_section(facts));
+        Document {
+            tiles: slot_tiles(outcome),
+            about,
+            sections,
+            ..base_document("Load", verdict, envelope, &report.missed)
+        }
     }
 
     fn check(&self) -> Result<(), String> {
@@ -31,7 +70,37 @@ impl CommandResult for RampReport {
     const SCHEMA: &'static str = "linerate.load-ramp/2";
 
     fn document(envelope: &Envelope<Self>) -> Document {
-        ramp(envelope)
+        let report = &envelope.result;
+        let steps = &report.steps;
+        let best_rate = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
+        let highest_rate = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
+        let mut facts = generator_facts(&report.generator);
+        let step_fact =
+            steps.first().map(|step| Fact::new("each step", seconds(step.duration.as_secs_f64())));
+        facts.extend(step_fact);
+        let rows = steps.iter().map(|step| {
+            [
+                known_text(step.requested_per_second, rate),
+                rate(step.offered_per_second),
+                rate(step.answered_per_second),
+                percent(step.loss_ratio()),
+                latency_at(&step.latency_ns, 0.5),
+                latency_at(&step.latency_ns, 0.99),
+                latency_at(&step.latency_ns, 1.0),
+            ]
+        });
+        let table = Table::new(">asked/s | >offered/s | >answered/s | >loss | >p50 us | >p99 us | >max us")
+            .with_rows(rows);
+        let verdict = format!("Up to {}/s answered of {}/s offered", rate(best_rate), rate(highest_rate));
+        Document {
+            about: generator_text(&report.generator),
+            sections: vec![
+                chart_section(rate_charts(steps)),
+                Section::new("Each rate").with(table),
+                method_section(facts),
+            ],
+            ..base_document("Load, rate by rate", verdict, envelope, &report.missed)
+        }
     }
 }
 
@@ -39,51 +108,17 @@ impl CommandResult for OverloadReport {
     const SCHEMA: &'static str = "linerate.load-overload/2";
 
     fn document(envelope: &Envelope<Self>) -> Document {
-        overload(envelope)
+        let report = &envelope.result;
+        let verdict = format!("Above a capacity of {}/s", rate(report.capacity_per_second));
+        Document {
+            about: generator_text(&report.generator),
+            sections: vec![
+                overload_section(&report.overload),
+                method_section(generator_facts(&report.generator)),
+            ],
+            ..base_document("Load above capacity", verdict, envelope, &[])
+        }
     }
-}
-
-fn slot(envelope: &Envelope<LoadReport>) -> Document {
-    let report = &envelope.result;
-    let outcome = &report.outcome;
-    if report.no_reply {
-        return sent_only_document(envelope);
-    }
-    let verdict = format!(
-        "{}/s answered of {}/s offered, {} lost",
-        rate(outcome.answered_per_second),
-        rate(outcome.offered_per_second),
-        percent(outcome.loss_ratio()),
-    );
-    let merged_text = match report.merged.len() {
-        0 => String::new(),
-        runs => format!("{runs} runs merged, "),
-    };
-    let time = (outcome.duration.as_secs_f64() * 1e3).round() / 1e3;
-    let about = format!("{merged_text}{}, {time} s", generator_text(&report.generator));
-    let mut facts = generator_facts(&report.generator);
-    facts.push(Fact::new("sent for", seconds(outcome.duration.as_secs_f64())));
-    if outcome.bursts.max_requests > 0 {
-        let bursts = &outcome.bursts;
-        let words = format!("median {}, largest {} requests", bursts.median_requests, bursts.max_requests);
-        facts.push(Fact::new("bursts", words));
-    }
-    let charts = timeline_charts(&outcome.intervals).into_iter().chain(distribution(&outcome.latency_ns));
-    let mut sections = vec![
-        Section::default().only_for(Audience::Text).with(about.clone()).with(slot_facts(report)),
-        chart_section(charts),
-        Section::new("Latency, us").only_for(Audience::Page).with(latency_table(outcome)),
-        Section::new("Requests and replies").only_for(Audience::Page).with(slot_facts(report)),
-    ];
-    sections.extend(generators_section(report));
-    let result = Document {
-        tiles: slot_tiles(outcome),
-        about,
-        mark: mark(&report.missed),
-        sections,
-        ..base_document("Load", verdict, envelope, &report.missed)
-    };
-    with_method_section(result, facts)
 }
 
 /// The generators of a merged result.
@@ -110,55 +145,13 @@ fn sent_only_document(envelope: &Envelope<LoadReport>) -> Document {
     let mut sections =
         vec![Section::default().only_for(Audience::Text).with(about.clone()).with(sending_facts)];
     sections.extend(generators_section(&envelope.result));
-    let result = Document {
+    sections.push(method_section(generator_facts(&envelope.result.generator)));
+    Document {
         tiles: vec![Tile::new(per_second, "/s", "sent"), Tile::new(sent_count, "", "requests sent")],
         about,
         sections,
         ..base_document("Load", verdict, envelope, &[])
-    };
-    with_method_section(result, generator_facts(&envelope.result.generator))
-}
-
-fn ramp(envelope: &Envelope<RampReport>) -> Document {
-    let report = &envelope.result;
-    let steps = &report.steps;
-    let best_rate = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
-    let highest_rate = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
-    let mut facts = generator_facts(&report.generator);
-    let step_fact = steps.first().map(|step| Fact::new("each step", seconds(step.duration.as_secs_f64())));
-    facts.extend(step_fact);
-    let rows = steps.iter().map(|step| {
-        [
-            known_text(step.requested_per_second, rate),
-            rate(step.offered_per_second),
-            rate(step.answered_per_second),
-            percent(step.loss_ratio()),
-            latency_at(&step.latency_ns, 0.5),
-            latency_at(&step.latency_ns, 0.99),
-            latency_at(&step.latency_ns, 1.0),
-        ]
-    });
-    let table = Table::new(">asked/s | >offered/s | >answered/s | >loss | >p50 us | >p99 us | >max us")
-        .with_rows(rows);
-    let verdict = format!("Up to {}/s answered of {}/s offered", rate(best_rate), rate(highest_rate));
-    let result = Document {
-        about: generator_text(&report.generator),
-        sections: vec![chart_section(rate_charts(steps)), Section::new("Each rate").with(table)],
-        mark: mark(&report.missed),
-        ..base_document("Load, rate by rate", verdict, envelope, &report.missed)
-    };
-    with_method_section(result, facts)
-}
-
-fn overload(envelope: &Envelope<OverloadReport>) -> Document {
-    let report = &envelope.result;
-    let verdict = format!("Above a capacity of {}/s", rate(report.capacity_per_second));
-    let result = Document {
-        about: generator_text(&report.generator),
-        sections: vec![overload_section(&report.overload)],
-        ..base_document("Load above capacity", verdict, envelope, &[])
-    };
-    with_method_section(result, generator_facts(&report.generator))
+    }
 }
 
 fn base_document<T>(
@@ -175,18 +168,13 @@ fn base_document<T>(
         ..Note::new(format!("{}.", warning.detail))
     });
     let notes = missed_notes.chain(warnings).collect();
-    Document { notes, ..Document::new(title, verdict, envelope.origin(), &[]) }
+    let mark = (!missed_thresholds.is_empty()).then(|| Mark::new(Tone::Bad, "threshold missed"));
+    Document { notes, mark, ..Document::new(title, verdict, envelope.origin(), &[]) }
 }
 
-fn mark(missed_thresholds: &[String]) -> Option<Mark> {
-    (!missed_thresholds.is_empty()).then(|| Mark::new(Tone::Bad, "threshold missed"))
-}
-
-/// Adds the section about the generator and the method.
-fn with_method_section(mut document: Document, facts: Vec<Fact>) -> Document {
-    let section = Section::new("How it was measured").only_for(Audience::Page).with(facts);
-    document.sections.push(section);
-    document
+/// The last section, about the generator and the method.
+fn method_section(facts: Vec<Fact>) -> Section {
+    Section::new("How it was measured").only_for(Audience::Page).with(facts)
 }
 
 fn chart_section(charts: impl IntoIterator<Item = LineChart>) -> Section {

@@ -34,9 +34,8 @@ impl CommandResult for PathsReport {
             Section::new("A loop in user space next to the same load").with(loops(report)),
             Section::new("Losses at twice the capacity").with(losses(report)),
         ];
-        let mut recipes = Section::new("The commands of each path").only_for(Audience::Page);
-        recipes.blocks.extend(report.paths.iter().map(|path| (Audience::Page, details(path))));
-        document.sections.push(recipes);
+        let recipes = Section::new("The commands of each path").only_for(Audience::Page);
+        document.sections.push(report.paths.iter().map(details).fold(recipes, Section::with));
         document
     }
 }

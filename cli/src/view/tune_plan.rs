@@ -17,15 +17,20 @@ use crate::render::column::cut;
 use crate::render::format::{self, count_with_noun};
 
 /// A plan and the facts known when it was made.
-pub(crate) struct PlanView<'a> {
-    pub(crate) plan: &'a TunePlan,
-    pub(crate) host: &'a str,
-    /// `None` for a saved plan.
-    pub(crate) rehearsal: Option<&'a PlanRehearsal>,
-    /// Parts of the host that could not be read.
-    pub(crate) unseen: &'a [String],
-    /// Whether all reasons, masks, commands and sources are shown.
-    pub(crate) full: bool,
+pub(crate) struct PlannedTune {
+    pub(crate) plan: TunePlan,
+    pub(crate) host: String,
+    /// Findings after the changes; `None` if the plan was not rehearsed.
+    pub(crate) rehearsal: Option<PlanRehearsal>,
+    /// Parts of the host that could not be read, so that changes or other tools may be missing; one sentence each.
+    pub(crate) unseen: Vec<String>,
+}
+
+impl PlannedTune {
+    /// A plan that was not made from a reading of the whole host.
+    pub(crate) fn of_plan(plan: TunePlan, host: impl Into<String>) -> Self {
+        Self { plan, host: host.into(), rehearsal: None, unseen: Vec::new() }
+    }
 }
 
 /// Longer values are shortened in the short form.
@@ -33,18 +38,19 @@ const LONGEST: usize = 34;
 /// Rows of a table in the short form.
 const ROWS: usize = 24;
 
-pub(crate) fn document(view: &PlanView<'_>) -> Document {
-    let PlanView { plan, full, .. } = *view;
+/// The plan, with all reasons, masks, commands and sources if it is `full`.
+pub(crate) fn document(planned_tune: &PlannedTune, full: bool) -> Document {
+    let PlannedTune { plan, host, unseen, .. } = planned_tune;
     let mut sections = change_sections(plan, full);
     sections.extend(held_back_section(&plan.held_back));
     sections.extend(plan.layouts.iter().filter(|layout| full || is_reset(plan, layout)).map(layout));
     sections.extend(skipped_section(&plan.skipped, full));
-    sections.extend(rehearsal_section(view));
-    if !view.unseen.is_empty() {
-        sections.push(paragraphs("Could not read", view.unseen));
+    sections.extend(rehearsal_section(planned_tune, full));
+    if !unseen.is_empty() {
+        sections.push(paragraphs("Could not read", unseen));
     }
     let changes = plan.exclusions.len() + plan.changes.len();
-    let mut verdict = summary(plan, view.host);
+    let mut verdict = summary(plan, host);
     if !plan.cpus.is_empty() {
         verdict.push_str(&format!(" Packets go to CPUs {}.", cpu_runs_text(&plan.cpus)));
     }
@@ -56,7 +62,7 @@ pub(crate) fn document(view: &PlanView<'_>) -> Document {
             version: plan.version.clone(),
             argv: Vec::new(),
             started_unix_seconds: plan.read_unix_seconds,
-            host: HostSummary::named(Some(view.host.to_owned())),
+            host: HostSummary::named(Some(host.clone())),
         },
         tiles: vec![
             Tile::new(changes.to_string(), "", "changes"),
@@ -436,9 +442,9 @@ fn severity_tone(severity: &str) -> Tone {
 }
 
 /// Findings above note that would remain, according to a rehearsal on the host's readings.
-fn rehearsal_section(view: &PlanView<'_>) -> Option<Section> {
-    let plan = view.plan;
-    let rehearsal = view.rehearsal.filter(|_| !plan.changes.is_empty())?;
+fn rehearsal_section(planned_tune: &PlannedTune, full: bool) -> Option<Section> {
+    let plan = &planned_tune.plan;
+    let rehearsal = planned_tune.rehearsal.as_ref().filter(|_| !plan.changes.is_empty())?;
     let remaining = rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note);
     let mut facts: Vec<Fact> = remaining
         .map(|finding| {
@@ -458,7 +464,7 @@ fn rehearsal_section(view: &PlanView<'_>) -> Option<Section> {
         facts.push(Fact::new("none", "nothing above note"));
     }
     let unrehearsed = &rehearsal.unrehearsed;
-    if view.full {
+    if full {
         let failures = unrehearsed.iter();
         facts.extend(failures.map(|(setting, reason)| Fact::new("untried", format!("{setting}: {reason}"))));
     } else if let Some((setting, reason)) = unrehearsed.first() {

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use crate::boost_servers::scene::{BoostServersTestHost, checked_output};
-use crate::support::{self, linerate, program, skip};
+use crate::support::{self, document_of, linerate, program, skip};
 use crate::tune::scene::output_text;
 
 const PORT: &str = "5300";
@@ -19,7 +19,7 @@ fn serve_plain(host: &mut BoostServersTestHost) -> u32 {
 }
 
 fn boost(host: &BoostServersTestHost, arguments: &[&str]) -> Output {
-    host.boost(&[&["--look", "0.5"], arguments].concat()).output().expect("the command starts")
+    host.run(&[&["--look", "0.5"], arguments].concat())
 }
 
 /// Runs `boost` and checks its exit status. Returns standard output and standard error.
@@ -30,14 +30,6 @@ fn expect(host: &BoostServersTestHost, status: i32, arguments: &[&str]) -> (Stri
 fn assert_refused(output: &Output, words: &str) {
     support::assert_refused(output, words);
     assert!(output.stdout.is_empty(), "{output:?}");
-}
-
-#[test]
-fn boost_reports_invalid_arguments_in_one_line() {
-    assert_refused(&linerate(&["boost"]), "--port N or --pid P");
-    assert_refused(&linerate(&["boost", "apply", "--port", "0"]), "0 is not in 1..=65535");
-    assert_refused(&linerate(&["boost", "--port", "53", "--watch"]), "goes with boost apply");
-    assert_refused(&linerate(&["boost", "--pid", "4294967295"]), "4294967295");
 }
 
 #[test]
@@ -177,8 +169,7 @@ fn watch_boosts_a_restarted_server_again_and_ends_when_the_boost_is_undone() {
     let mut expect_line = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");
     // Only the boost of the running server is in effect, with all of its settings.
     let assert_in_effect = |host: &BoostServersTestHost, tune: u64| {
-        let (out, _) = output_text(&boost(host, &["status", "--json", "-"]));
-        let status: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+        let status = document_of(&boost(host, &["status", "--json", "-"]));
         let boosts = status["result"]["boosts"].as_array().expect("boosts");
         assert_eq!((boosts.len(), &boosts[0]["tune"]), (1, &Value::from(tune)), "{boosts:?}");
         let settings = boosts[0]["settings"].as_array().expect("settings");

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::boost_servers::scene::{checked_output, print_figure};
+use crate::boost_servers::scene::print_figure;
 use crate::support::{count, machine, program, signal, within};
 use scene::{PORT, PORT_NUMBER, ReplicaTestHost};
 
@@ -31,8 +31,7 @@ fn replicas_share_a_port_restart_within_1_s_and_end_with_boost_run() {
     host.expect(0, &[&["apply", "--port", PORT], &buffers[..]].concat());
     let (out, _) = host.expect(0, &["undo", "--port", PORT]);
     assert!(out.contains("Tune 1"), "{out}");
-    let output = host.boost(&["undo", "--port", PORT]).output().expect("it starts");
-    let (_, err) = checked_output(2, &["undo"], &output);
+    let (_, err) = host.expect(2, &["undo", "--port", PORT]);
     assert!(err.contains("end that process"), "{err}");
 
     let load = host.start_load(PORT_NUMBER, 2_000.0, &[]);
@@ -92,8 +91,7 @@ fn replicas_start_in_a_pid_namespace_without_their_session() {
     let copies = host.copies();
     let status = host.document(&["status"]);
     assert_eq!(status["replicas"][0]["is_supervised"], true, "{status}");
-    let output = host.boost(&["undo", "--port", PORT]).output().expect("it starts");
-    let (_, err) = checked_output(2, &["undo"], &output);
+    let (_, err) = host.expect(2, &["undo", "--port", PORT]);
     assert!(err.contains("in another PID namespace"), "{err}");
     for (verb, options) in [("replace", &["--port", PORT][..]), ("run", &["--replicas", "1", "--port", PORT])]
     {

@@ -8,18 +8,17 @@ mod sink;
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support;
-use crate::support::{document_of, signal};
+use crate::support::{self, TestChild, document_of, signal};
 
 /// A running `linerate serve`.
 pub(crate) struct ServeProcess {
-    child: Child,
+    child: TestChild,
     /// Standard error, kept open because the server writes to it until it ends.
     errors: Lines<BufReader<ChildStderr>>,
     /// Addresses that it serves. The protocol's own address is last.
@@ -45,7 +44,7 @@ impl ServeProcess {
             addresses.extend(address.map(|address| address.parse::<SocketAddr>().expect("an address")));
             lines.push(line);
         }
-        Self { child, errors, addresses }
+        Self { child: TestChild(child), errors, addresses }
     }
 
     /// The address of the protocol itself.
@@ -61,27 +60,12 @@ impl ServeProcess {
 
     /// Ends the server and returns its counters.
     pub(crate) fn stop(mut self) -> Value {
-        self.interrupt();
+        signal(self.child.id(), Signal::INT);
         let output = self.child.stdout.take().expect("a pipe");
         let document: Value = serde_json::from_reader(output).expect("a document");
         assert!(self.child.wait().expect("it ends").success());
         conforms(&document, "linerate.serve/2");
         document["result"].clone()
-    }
-
-    fn interrupt(&self) {
-        let pid = Pid::from_child(&self.child);
-        // The server may have ended by itself. The caller that waits for it notices that.
-        let _ = kill_process(pid, Signal::INT);
-    }
-}
-
-impl Drop for ServeProcess {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            self.interrupt();
-            let _ = self.child.wait();
-        }
     }
 }
 

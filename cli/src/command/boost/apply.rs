@@ -17,7 +17,7 @@ use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
 
 use super::arguments::{BoostApplyArgs, BoostTargetArgs};
 use super::boosts;
-use super::observation::{self, DiscoveredServer};
+use super::observation;
 use super::restart::KnownServer;
 use super::watch_loop::{self, WatchOutcome};
 use crate::command::tune::apply::runner::{AppliedTune, TuneRun};
@@ -28,7 +28,6 @@ use crate::command::tune::measure_args::StartedMeasurement;
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
-use crate::origin::HostSummary;
 use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
 use crate::render::text;
@@ -83,22 +82,22 @@ impl BoostRun {
         // The load starts first, because the server is observed under load.
         let load = self.apply_args.measuring.generate(&self.interrupt)?;
         let discovered = observation::discover(&self.host, &self.target, &self.interrupt)?;
-        self.choice.is_steered_by_run = replicas::are_copies(&self.host, &discovered.report.server);
-        if discovered.report.boost.plan.changes.is_empty() {
+        self.choice.is_steered_by_run = replicas::are_copies(&self.host, &discovered.result.server);
+        if discovered.result.boost.plan.changes.is_empty() {
             return self.report_nothing_to_change(&discovered);
         }
-        let BoostPlanReport { server, boost, .. } = &discovered.report;
+        let BoostPlanReport { server, boost, .. } = &discovered.result;
         if let Some(reason) = self.target.steering_refusal(server, &boost.plan) {
             return self.refuse(&discovered, &reason);
         }
         self.print_plan(&discovered)?;
-        let question = format!("{}?", view::boost::change_summary(&discovered.report.boost));
+        let question = format!("{}?", view::boost::change_summary(&discovered.result.boost));
         if self.interrupt.is_raised() || !self.apply_args.consent.confirm(&question, &self.interrupt)? {
             status_line!("nothing was changed");
             self.write_unchanged(&discovered, Some(unconfirmed_reason(&self.interrupt)))?;
             return Ok(ExitCode::from(1));
         }
-        let measurement = self.begin_measurement(&discovered.report.server, load.as_ref())?;
+        let measurement = self.begin_measurement(&discovered.result.server, load.as_ref())?;
         let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
         let (status, is_kept) = self.report(&discovered, &mut applied_tune, flows.as_ref(), measurement)?;
         drop(load);
@@ -107,7 +106,7 @@ impl BoostRun {
         }
         let (tune, until) = (applied_tune.id, applied_tune.run.until);
         match until {
-            _ if self.apply_args.watch => self.watch(tune, &discovered.report.server).map(|()| status),
+            _ if self.apply_args.watch => self.watch(tune, &discovered.result.server).map(|()| status),
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
                 let state_dir = &self.target.state_dir;
                 let is_undone =
@@ -118,44 +117,39 @@ impl BoostRun {
         }
     }
 
-    fn print_plan(&self, discovered: &DiscoveredServer) -> Result<()> {
-        let document = view::boost::plan(&self.envelope(discovered), self.target.full);
-        print_plan(&document, self.json.as_ref())
+    fn print_plan(&self, discovered: &Envelope<BoostPlanReport>) -> Result<()> {
+        print_plan(&view::boost::plan(discovered, self.target.full), self.json.as_ref())
     }
 
-    fn envelope(&self, discovered: &DiscoveredServer) -> Envelope<BoostPlanReport> {
-        discovered.envelope(HostSummary::observe(&self.host))
-    }
-
-    fn write_unchanged(&self, discovered: &DiscoveredServer, reason: Option<&str>) -> Result<()> {
+    fn write_unchanged(&self, discovered: &Envelope<BoostPlanReport>, reason: Option<&str>) -> Result<()> {
         let Some(target) = &self.json else { return Ok(()) };
         let verification = BoostVerification::not_judged("nothing was changed");
         let report = BoostApplyReport {
             broke_off: reason.map(str::to_owned),
             ..self.build_report(discovered, None, None, verification)
         };
-        target.write_json(&self.apply_envelope(discovered, report))
+        target.write_json(&apply_envelope(discovered, report))
     }
 
-    fn refuse(&self, discovered: &DiscoveredServer, reason: &str) -> Result<ExitCode> {
+    fn refuse(&self, discovered: &Envelope<BoostPlanReport>, reason: &str) -> Result<ExitCode> {
         self.write_unchanged(discovered, Some(reason))?;
-        status_line!("linerate: {}: {reason}", discovered.report.server.title());
+        status_line!("linerate: {}: {reason}", discovered.result.server.title());
         Ok(ExitCode::from(1))
     }
 
     /// The changes are in effect already, or nothing can be done.
-    fn report_nothing_to_change(&mut self, discovered: &DiscoveredServer) -> Result<ExitCode> {
-        if let Some(reason) = view::boost::refusal_summary(&discovered.report.boost) {
+    fn report_nothing_to_change(&mut self, discovered: &Envelope<BoostPlanReport>) -> Result<ExitCode> {
+        if let Some(reason) = view::boost::refusal_summary(&discovered.result.boost) {
             return self.refuse(discovered, &format!("nothing can be done from outside: {reason}"));
         }
         if self.json != Some(OutputTarget::Stdout) {
-            let document = view::boost::plan(&self.envelope(discovered), false);
+            let document = view::boost::plan(discovered, false);
             let verdict = Document { verdict: document.verdict, ..Document::default() };
             output::print(&text::text(&verdict, TextStyle::stdout()))?;
         }
         self.write_unchanged(discovered, None)?;
         match boosts::latest(&self.target.state_dir.store().read()?, &self.target) {
-            Some(tune) if self.apply_args.watch => self.watch(tune, &discovered.report.server)?,
+            Some(tune) if self.apply_args.watch => self.watch(tune, &discovered.result.server)?,
             None if self.apply_args.watch => bail!("there is no boost in effect to watch"),
             _ => {}
         }
@@ -163,14 +157,17 @@ impl BoostRun {
     }
 
     /// Makes the changes. Returns the clients before and after, too; `None` if they cannot be counted.
-    fn apply_changes(&self, discovered: &DiscoveredServer) -> Result<(AppliedTune<'_>, Option<FlowWatch>)> {
-        let plan = &discovered.report.boost.plan;
+    fn apply_changes(
+        &self,
+        discovered: &Envelope<BoostPlanReport>,
+    ) -> Result<(AppliedTune<'_>, Option<FlowWatch>)> {
+        let plan = &discovered.result.boost.plan;
         let until = self.apply_args.lasting.deadline();
-        let mut flows = self.watch_flows(&discovered.report.server)?;
+        let mut flows = self.watch_flows(&discovered.result.server)?;
         let store = self.target.state_dir.store();
         // After a measurement the changes must not end half made because another process holds the lock.
         let mut writer = store.lock_waiting()?;
-        boosts::close_ended(&mut writer, &self.host, &discovered.report.server)?;
+        boosts::close_ended(&mut writer, &self.host, &discovered.result.server)?;
         let tune_start = TuneStart {
             goal: plan.goal.clone(),
             argv: output::argv(),
@@ -180,7 +177,7 @@ impl BoostRun {
         };
         // Changes for new workers join the server's boost that is in effect, unless that would be
         // undone with them.
-        let transaction = match boosts::find_by_server(&writer, &self.host, &discovered.report.server, plan)
+        let transaction = match boosts::find_by_server(&writer, &self.host, &discovered.result.server, plan)
             .filter(|_| until.is_none() && !self.apply_args.measuring.may_undo())
         {
             Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
@@ -207,7 +204,7 @@ impl BoostRun {
         if !self.target.observation_options().datagrams {
             return self.apply_args.measuring.without_measurement("--no-datagrams");
         }
-        let scope = Scope { interfaces: self.target.interfaces().to_vec(), ..Scope::default() };
+        let scope = Scope { interfaces: self.target.interfaces.clone(), ..Scope::default() };
         let pids = server.processes.iter().map(|process| process.pid).collect();
         let service = MeasuredService { ports: server.udp_ports(), pids };
         let path = PacketPath::observe(&self.host, &scope);
@@ -218,7 +215,7 @@ impl BoostRun {
     /// Returns the status and whether the boost stays.
     fn report<'a>(
         &'a self,
-        discovered: &DiscoveredServer,
+        discovered: &Envelope<BoostPlanReport>,
         applied_tune: &mut AppliedTune<'a>,
         flow_watch: Option<&FlowWatch>,
         started_measurement: Result<StartedMeasurement<'_>, String>,
@@ -227,7 +224,7 @@ impl BoostRun {
         // A short observation first: clients lack replies until harm is detected.
         let mut observed_again = self.observe_again(SOON.min(self.target.observation_options().duration));
         let mut flows = client_flows();
-        let BoostPlanReport { server, boost, .. } = &discovered.report;
+        let BoostPlanReport { server, boost, .. } = &discovered.result;
         let is_harm = |current: &ObservedServer| {
             answers::harm(&boost.places, server, current, flows.as_ref()).is_some()
         };
@@ -269,7 +266,7 @@ impl BoostRun {
             undone: undo_report.is_some(),
             ..self.build_report(discovered, Some(applied_tune), observed_again.value(), verification)
         };
-        let envelope = self.apply_envelope(discovered, report);
+        let envelope = apply_envelope(discovered, report);
         let mut printed = Ok(());
         if self.json != Some(OutputTarget::Stdout) {
             let document =
@@ -326,12 +323,12 @@ impl BoostRun {
 
     fn build_report(
         &self,
-        discovered: &DiscoveredServer,
+        discovered: &Envelope<BoostPlanReport>,
         applied_tune: Option<&AppliedTune<'_>>,
         observed_again: Option<&ObservedServer>,
         verification: BoostVerification,
     ) -> BoostApplyReport {
-        let boost = &discovered.report.boost;
+        let boost = &discovered.result.boost;
         BoostApplyReport {
             tune: applied_tune.map(|applied_tune| applied_tune.id),
             goal: boost.plan.goal.clone(),
@@ -341,20 +338,12 @@ impl BoostRun {
             places: boost.places.clone(),
             refusals: boost.refusals.clone(),
             advice: boost.advice.clone(),
-            before: DeliveryCounts::of(&discovered.report.server),
+            before: DeliveryCounts::of(&discovered.result.server),
             now: observed_again.map(DeliveryCounts::of),
             verification,
             measurement: Known::default(),
             undone: false,
         }
-    }
-
-    fn apply_envelope(
-        &self,
-        discovered: &DiscoveredServer,
-        report: BoostApplyReport,
-    ) -> Envelope<BoostApplyReport> {
-        Envelope::new(HostSummary::observe(&self.host), discovered.started_unix_seconds, report)
     }
 
     /// Watches, and boosts the server again after a restart.
@@ -365,7 +354,7 @@ impl BoostRun {
         {
             status_line!(
                 "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).",
-                server.port()
+                server.port
             );
             let Some(discovered) = self.await_restart(&server)? else { return Ok(()) };
             let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
@@ -380,18 +369,18 @@ impl BoostRun {
     }
 
     /// Waits until the server runs again and needs changes; `None` after a signal.
-    fn await_restart(&mut self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
+    fn await_restart(&mut self, server: &KnownServer) -> Result<Option<Envelope<BoostPlanReport>>> {
         let mut printed_reason = None;
         while !self.interrupt.is_raised() {
             if let Some(pid) = server.find(&self.host, &self.target) {
                 self.target.replace_pid(pid);
                 let discovered = observation::discover(&self.host, &self.target, &self.interrupt);
                 match discovered {
-                    Ok(discovered) if !discovered.report.boost.plan.changes.is_empty() => {
+                    Ok(discovered) if !discovered.result.boost.plan.changes.is_empty() => {
                         return Ok(Some(discovered));
                     }
                     Ok(discovered) => {
-                        let refusal = view::boost::refusal_summary(&discovered.report.boost);
+                        let refusal = view::boost::refusal_summary(&discovered.result.boost);
                         if refusal != printed_reason {
                             status_line!(
                                 "It runs again and is not boosted yet: {}",
@@ -408,4 +397,12 @@ impl BoostRun {
         }
         Ok(None)
     }
+}
+
+/// The outcome of a call that began with the observation.
+fn apply_envelope(
+    discovered: &Envelope<BoostPlanReport>,
+    report: BoostApplyReport,
+) -> Envelope<BoostApplyReport> {
+    Envelope::new(discovered.host.clone(), discovered.started_unix_seconds, report)
 }

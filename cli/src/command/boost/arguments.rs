@@ -24,28 +24,13 @@ pub(super) struct BoostTargetArgs {
     pub(super) pid: Option<u32>,
     /// Network interface that receives its packets; repeatable [default: all with a device]
     #[arg(short = 'i', long = "interface", value_name = "IF")]
-    interfaces: Vec<String>,
+    pub(super) interfaces: Vec<String>,
     /// Observe the server for this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = quantity::seconds(0.1..=3_600.0))]
     look: Duration,
     /// Do not trace its datagrams: no BPF program runs, and delivery is not verified
     #[arg(long)]
     no_datagrams: bool,
-    #[command(flatten)]
-    wishes: BoostExtraArgs,
-    /// Show all sockets, threads, reasons and sources
-    #[arg(long)]
-    pub(super) full: bool,
-    /// Write the result as JSON; - is standard output
-    #[arg(short = 'j', long, value_name = "FILE")]
-    pub(super) json: Option<String>,
-    #[command(flatten)]
-    pub(super) state_dir: StateDirArgs,
-}
-
-/// Options that restrict or extend steering and pinning.
-#[derive(Debug, Args)]
-struct BoostExtraArgs {
     /// Do not pin its threads
     #[arg(long)]
     no_pin: bool,
@@ -69,6 +54,14 @@ struct BoostExtraArgs {
     /// one CPU per thread
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     busy_poll: Option<u32>,
+    /// Show all sockets, threads, reasons and sources
+    #[arg(long)]
+    pub(super) full: bool,
+    /// Write the result as JSON; - is standard output
+    #[arg(short = 'j', long, value_name = "FILE")]
+    pub(super) json: Option<String>,
+    #[command(flatten)]
+    pub(super) state_dir: StateDirArgs,
 }
 
 /// Options of `boost apply`.
@@ -107,11 +100,6 @@ impl BoostTargetArgs {
         self.pid = self.pid.map(|_| pid);
     }
 
-    /// The interfaces of `--interface`; empty without the option.
-    pub(super) fn interfaces(&self) -> &[String] {
-        &self.interfaces
-    }
-
     pub(super) fn observation_options(&self) -> ObservationOptions {
         ObservationOptions { duration: self.look, datagrams: !self.no_datagrams }
     }
@@ -124,15 +112,14 @@ impl BoostTargetArgs {
 
     /// The requested changes.
     pub(super) fn boost_choice(&self) -> BoostChoice {
-        let change_options = &self.wishes;
         BoostChoice {
-            busy_poll_us: change_options.busy_poll,
-            receive_buffer_bytes: change_options.receive_buffer,
-            skip_ip_id: change_options.skip_ip_id,
-            no_pin: change_options.no_pin,
-            no_steer: change_options.no_steer,
-            by_incoming_cpu: change_options.by_incoming_cpu,
-            anyway: change_options.anyway,
+            busy_poll_us: self.busy_poll,
+            receive_buffer_bytes: self.receive_buffer,
+            skip_ip_id: self.skip_ip_id,
+            no_pin: self.no_pin,
+            no_steer: self.no_steer,
+            by_incoming_cpu: self.by_incoming_cpu,
+            anyway: self.anyway,
             is_steered_by_run: false,
         }
     }

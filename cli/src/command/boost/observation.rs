@@ -13,23 +13,12 @@ use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
 use crate::output::ProgressLine;
 
-pub(super) struct DiscoveredServer {
-    pub(super) report: BoostPlanReport,
-    pub(super) started_unix_seconds: Option<u64>,
-}
-
-impl DiscoveredServer {
-    pub(super) fn envelope(&self, host: HostSummary) -> Envelope<BoostPlanReport> {
-        Envelope::new(host, self.started_unix_seconds, self.report.clone())
-    }
-}
-
 /// Observes the server and plans. Changes nothing.
 pub(super) fn discover(
     host: &Host,
     target: &BoostTargetArgs,
     interrupt: &InterruptFlag,
-) -> Result<DiscoveredServer> {
+) -> Result<Envelope<BoostPlanReport>> {
     let (query, mut boost_choice) = (target.server_query()?, target.boost_choice());
     let progress_line = ProgressLine::new();
     let server_text = match (query.port, query.pid) {
@@ -48,5 +37,6 @@ pub(super) fn discover(
     let mut boost = plan::make(&server, &path, &boost_choice);
     boost.plan.read_unix_seconds = started_unix_seconds;
     let agreement = report::agreement(&server);
-    Ok(DiscoveredServer { report: BoostPlanReport { server, agreement, boost }, started_unix_seconds })
+    let report = BoostPlanReport { server, agreement, boost };
+    Ok(Envelope::new(HostSummary::observe(host), started_unix_seconds, report))
 }

@@ -11,7 +11,6 @@ use super::observation;
 use crate::command::results::write_result;
 use crate::document::Section;
 use crate::interrupt::InterruptFlag;
-use crate::origin::HostSummary;
 use crate::output::OutputTarget;
 use crate::view;
 
@@ -21,8 +20,7 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     // time.
     std::mem::forget(BackgroundThread::enter());
     let host = Host::live().gently();
-    let discovered = observation::discover(&host, target, &InterruptFlag::install()?)?;
-    let envelope = discovered.envelope(HostSummary::observe(&host));
+    let envelope = observation::discover(&host, target, &InterruptFlag::install()?)?;
     write_result(json.as_ref(), &envelope, || {
         let mut document = view::boost::plan(&envelope, target.full);
         let BoostPlanReport { server, boost, .. } = &envelope.result;

@@ -9,7 +9,7 @@ use super::arguments::BoostTargetArgs;
 
 /// The properties of a server that stay the same after a restart: its port, unit and program.
 pub(super) struct KnownServer {
-    port: u16,
+    pub(super) port: u16,
     unit: Option<String>,
     program: Option<String>,
 }
@@ -24,14 +24,10 @@ impl KnownServer {
         }
     }
 
-    pub(super) fn port(&self) -> u16 {
-        self.port
-    }
-
     /// A process of the server of the same unit or program on its port.
     pub(super) fn find(&self, host: &Host, target: &BoostTargetArgs) -> Option<u32> {
         let options = ObservationOptions { duration: Duration::ZERO, datagrams: false };
-        let interfaces = target.interfaces().to_vec();
+        let interfaces = target.interfaces.clone();
         let query = ServerQuery { port: Some(self.port), pid: None, interfaces };
         let (server, _) = ObservedServer::observe(host, &query, options, &|| false).ok()?;
         let current = Self::from_observed(host, &server);

@@ -15,10 +15,8 @@ use linerate_tune::status::{JournalStatus, TuneStatus};
 
 use super::arguments::BoostTargetArgs;
 use super::boosts;
-use crate::command::results::write_result;
-use crate::envelope::Envelope;
+use crate::command::results::write_state;
 use crate::interrupt::InterruptFlag;
-use crate::origin::{self, HostSummary};
 use crate::output::OutputTarget;
 use crate::view;
 
@@ -37,9 +35,8 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     let replicas = ReplicaSetState::observe_all(&host, target.port).into();
     let report = BoostStatusReport { journal: file, trouble: corruption, holder, boosts, replicas };
     let needs_attention = report.needs_attention();
-    let envelope = Envelope::new(HostSummary::observe(&host), origin::unix_seconds(), report);
-    write_result(json.as_ref(), &envelope, || {
-        view::boost::status(&envelope, &|subcommand| target.state_dir.command(subcommand), target.full)
+    write_state(json.as_ref(), &host, report, |envelope| {
+        view::boost::status(envelope, &|subcommand| target.state_dir.command(subcommand), target.full)
     })?;
     Ok(ExitCode::from(u8::from(needs_attention)))
 }
@@ -74,16 +71,14 @@ impl BoostStatusReader<'_> {
             return Known::unknown("it is in another network namespace: see --netns");
         }
         let target = self.target;
-        let query = if target.port.is_some() || target.pid.is_some() {
-            ServerQuery { port: target.port, pid: target.pid, interfaces: target.interfaces().to_vec() }
-        } else {
-            let Some(port) = recorded_tune.and_then(boosts::port) else {
-                return Known::unknown(
-                    "the journal does not contain the server's port: give --port or --pid",
-                );
-            };
-            ServerQuery { port: Some(port), pid: None, interfaces: target.interfaces().to_vec() }
+        let port = match (target.port, target.pid) {
+            (None, None) => recorded_tune.and_then(boosts::port),
+            (port, _) => port,
         };
+        if port.is_none() && target.pid.is_none() {
+            return Known::unknown("the journal does not contain the server's port: give --port or --pid");
+        }
+        let query = ServerQuery { port, pid: target.pid, interfaces: target.interfaces.clone() };
         match ObservedServer::observe(self.host, &query, target.observation_options(), &|| {
             self.interrupt.is_raised()
         }) {

@@ -15,6 +15,7 @@ use crate::command::tune::persist::check_program;
 use crate::command::tune::{ConsentMode, StateDirArgs};
 use crate::interrupt::InterruptFlag;
 use crate::output;
+use crate::quantity;
 
 #[derive(Debug, Args)]
 pub(super) struct BoostUnitArgs {
@@ -27,7 +28,7 @@ pub(super) struct BoostUnitArgs {
     #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// CPUs of the copies, such as 0-3,8 [default: the CPUs on which packets arrive]
-    #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
+    #[arg(long, value_name = "LIST", value_parser = quantity::parse_cpus)]
     cpus: Option<CpuSet>,
     #[command(flatten)]
     consent: ConsentMode,

@@ -28,7 +28,7 @@ pub(crate) fn explain(name: &str) -> Result<()> {
             verdict: stage.name.name().to_owned(),
             sections: vec![
                 Section::default().with(stage.explain),
-                Section::new("Findings").with(rule_table(stage)),
+                Section::new("Findings").with(rule_table(&stage)),
             ],
             ..Document::default()
         }
@@ -67,13 +67,10 @@ fn rule_table(stage: &StageInfo) -> Table {
     Table::with_columns(["", ""]).with_rows(rules.map(|rule| [rule.id, rule.title])).wrapping()
 }
 
-fn stage(name: &str) -> Option<&'static StageInfo> {
+fn stage(name: &str) -> Option<StageInfo> {
     let name = StageName::from_name(name)?;
-    STAGES_BY_NAME.iter().find(|stage| stage.name == name)
+    STAGES.into_iter().find(|stage| stage.name == name)
 }
-
-// A static copy, because references to elements of a constant do not outlive the expression.
-static STAGES_BY_NAME: [StageInfo; 10] = STAGES;
 
 // The name with the smallest edit distance; `None` if none is similar.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {

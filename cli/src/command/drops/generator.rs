@@ -12,7 +12,7 @@ use crate::envelope::Envelope;
 
 /// A file that a run of `load` writes while packets are counted.
 pub(crate) struct LoadFile {
-    name: String,
+    pub(super) name: String,
     /// When counting began.
     begun: SystemTime,
     // Modification time of the file when counting began; `None` if there was no such file.
@@ -28,10 +28,6 @@ impl LoadFile {
             "--load {name}: it is a directory"
         );
         Ok(Self { name: name.to_owned(), begun: SystemTime::now(), before })
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Reads the counts after the load has ended.

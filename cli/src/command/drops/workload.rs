@@ -1,6 +1,5 @@
 //! A command or a time during which packets are counted.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -18,7 +17,7 @@ use crate::render::format::command_line;
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) enum ConcurrentWorkload {
-    Command(RefCell<RunningCommand>),
+    Command(RunningCommand),
     /// Until a signal if `time` is `None`.
     Time {
         begun: Instant,
@@ -50,29 +49,20 @@ impl ConcurrentWorkload {
         let to_text = |argument: &OsString| argument.to_string_lossy().into_owned();
         let argv: Vec<String> = args.command.iter().map(to_text).collect();
         let child = command.spawn().with_context(|| format!("cannot run {}", command_line(&argv)))?;
-        Ok(Self::Command(RefCell::new(RunningCommand { argv, child })))
+        Ok(Self::Command(RunningCommand { argv, child }))
     }
 
-    /// Waits for the end of the workload, a signal, or `limit`. Returns the command if it ended.
+    /// Waits for the end of the workload, a signal, or at most for `limit`. Returns the command if it ended.
     pub(super) fn wait(
-        &self,
+        &mut self,
         interrupt: &InterruptFlag,
-        limit: Option<Duration>,
+        limit: Duration,
     ) -> Result<Option<EndedCommand>> {
         match self {
-            Self::Command(command) => command.borrow_mut().wait(interrupt, limit),
+            Self::Command(command) => command.wait(interrupt, limit),
             Self::Time { begun, time } => {
-                let limit_end = limit.map(|limit| Instant::now() + limit);
-                let end = time.and_then(|time| begun.checked_add(time));
-                let deadline = [limit_end, end].into_iter().flatten().min();
-                while !interrupt.is_raised() {
-                    let remaining =
-                        deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-                    if remaining.is_some_and(|remaining| remaining.is_zero()) {
-                        break;
-                    }
-                    interrupt.wait(remaining)?;
-                }
+                let remaining = time.map_or(limit, |time| limit.min(time.saturating_sub(begun.elapsed())));
+                interrupt.wait(Some(remaining))?;
                 Ok(None)
             }
         }
@@ -88,21 +78,14 @@ impl ConcurrentWorkload {
 }
 
 impl RunningCommand {
-    fn wait(&mut self, interrupt: &InterruptFlag, limit: Option<Duration>) -> Result<Option<EndedCommand>> {
+    fn wait(&mut self, interrupt: &InterruptFlag, limit: Duration) -> Result<Option<EndedCommand>> {
         let pid = Pid::from_child(&self.child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot wait for the command")?;
-        let deadline = limit.map(|limit| Instant::now() + limit);
-        while !interrupt.is_raised() {
-            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if interrupt.wait_for(&pidfd, remaining)? {
-                let status = self.child.wait().context("cannot wait for the command")?;
-                return Ok(Some(self.ended_command(status, false)));
-            }
-            if remaining.is_some_and(|remaining| remaining.is_zero()) {
-                return Ok(None);
-            }
+        if interrupt.wait_for(&pidfd, Some(limit))? {
+            let status = self.child.wait().context("cannot wait for the command")?;
+            return Ok(Some(self.ended_command(status, false)));
         }
-        self.end().map(Some)
+        interrupt.is_raised().then(|| self.end()).transpose()
     }
 
     // Ends the command because the counting ends.

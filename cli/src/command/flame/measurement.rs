@@ -13,34 +13,28 @@ use linerate_trace::flame::{ProfileOptions, StackProfile};
 use crate::interrupt::InterruptFlag;
 use crate::render::format;
 
-pub(super) struct FlameMeasurement {
-    pub(super) profile: Option<StackProfile>,
-    pub(super) contention: Option<LockContention>,
-    /// Reasons why the requested contention is missing.
-    pub(super) warnings: Vec<String>,
-}
+/// Lock waits, or why they could not be traced; `None` if they were not requested.
+type TracedContention = Option<Result<LockContention, TraceError>>;
 
 /// Samples stacks, traces lock waits, or both, until the duration is over or the user interrupts.
+///
+/// # Errors
+/// If nothing can be measured.
 pub(super) fn measure(
     host: &Host,
     options: &ProfileOptions,
     stacks: bool,
     locks: bool,
     interrupt: &InterruptFlag,
-) -> Result<FlameMeasurement> {
+) -> Result<(Option<StackProfile>, TracedContention)> {
     print_start(options);
     if !stacks {
         let stop = || interrupt.is_raised();
         let contention = LockContention::observe(host, options.duration, options.cpus.as_deref(), &stop)?;
-        return Ok(FlameMeasurement { profile: None, contention: Some(contention), warnings: Vec::new() });
+        return Ok((None, Some(Ok(contention))));
     }
     let (profile, contention) = observe_stacks_and_locks(host, options, locks, interrupt);
-    let (contention, warnings) = match contention {
-        Some(Ok(contention)) => (Some(contention), Vec::new()),
-        Some(Err(error)) => (None, vec![format!("No lock contention: {error}.")]),
-        None => (None, Vec::new()),
-    };
-    Ok(FlameMeasurement { profile: Some(profile?), contention, warnings })
+    Ok((Some(profile?), contention))
 }
 
 // If sampling fails, tracing of locks ends, too.
@@ -49,7 +43,7 @@ fn observe_stacks_and_locks(
     options: &ProfileOptions,
     locks: bool,
     interrupt: &InterruptFlag,
-) -> (Result<StackProfile, TraceError>, Option<Result<LockContention, TraceError>>) {
+) -> (Result<StackProfile, TraceError>, TracedContention) {
     let (flag, has_failed) = (interrupt.flag(), AtomicBool::new(false));
     let stop = || flag.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed);
     thread::scope(|scope| {

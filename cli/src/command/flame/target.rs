@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
-use linerate_host::stage::machine::MachineState;
-use linerate_host::{CpuSet, Host, PacketPath, Scope};
+use linerate_host::{CpuSet, Host};
 use linerate_trace::flame::ProfileOptions;
 use linerate_trace::flame::profile::FREQUENCY_HZ;
 
-use crate::command::packet_cpus::packet_cpus;
+use crate::command::cpus;
 use crate::quantity;
 
 #[derive(Debug, Args)]
@@ -27,8 +26,8 @@ pub(super) struct FlameTargetArgs {
     )]
     frequency: u32,
     /// Only these CPUs, such as 0-3,8 [default: all]
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<String>,
+    #[arg(long, value_name = "LIST", value_parser = quantity::parse_cpus)]
+    cpus: Option<CpuSet>,
     /// Only the CPUs that process packets of this interface (interrupts and RPS)
     #[arg(short = 'i', long, value_name = "IF", conflicts_with = "cpus")]
     interface: Option<String>,
@@ -37,32 +36,19 @@ pub(super) struct FlameTargetArgs {
 impl FlameTargetArgs {
     pub(super) fn options(&self, host: &Host) -> Result<ProfileOptions> {
         let cpus = match (&self.cpus, &self.interface) {
-            (Some(list), _) => Some(parse_online_cpus(host, &CpuSet::from_list(list).context("--cpus")?)?),
-            (None, Some(interface)) => Some(of_interface(host, interface)?),
+            (Some(cpus), _) => {
+                cpus::check_online("--cpus", cpus, &cpus::online(host)?)?;
+                Some(cpus.iter().collect())
+            }
+            (None, Some(interface)) => Some(of_interface(host, interface)?.iter().collect()),
             (None, None) => None,
         };
         Ok(ProfileOptions { duration: self.duration, frequency_hz: self.frequency, cpus })
     }
 }
 
-fn parse_online_cpus(host: &Host, requested: &CpuSet) -> Result<Vec<u32>> {
-    ensure!(!requested.is_empty(), "--cpus names no CPU");
-    if let Some(online) = MachineState::observe(host).online.value()
-        && let Some(offline_cpu) = requested.iter().find(|cpu| !online.contains(*cpu))
-    {
-        bail!("--cpus: CPU {offline_cpu} is not online: there are {online}");
-    }
-    Ok(requested.iter().collect())
-}
-
-fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
-    if let Ok(names) = host.list("/sys/class/net")
-        && !names.iter().any(|name| name == interface)
-    {
-        bail!("no interface '{interface}': there are {}", names.join(", "));
-    }
-    let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
-    let cpus: Vec<u32> = packet_cpus(&PacketPath::observe(host, &scope), interface).iter().collect();
+fn of_interface(host: &Host, interface: &str) -> Result<CpuSet> {
+    let cpus = cpus::of_interface(host, interface)?;
     ensure!(
         !cpus.is_empty(),
         "{interface} has neither queue interrupts nor RPS, as is usual for virtual interfaces, so its CPUs are unknown: \

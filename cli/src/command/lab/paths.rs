@@ -3,17 +3,12 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use linerate_host::Host;
 use linerate_lab::paths::report::PathsConfig;
 use linerate_lab::paths::{self, NetworkPath, PATHS, PathsEvent, relay};
 
-use super::hosts;
 use crate::command::results::ResultArgs;
-use crate::envelope::Envelope;
-use crate::interrupt::InterruptFlag;
-use crate::origin::{self, HostSummary};
 use crate::output;
 use crate::render::format;
 use crate::suggestion::SuggestedValues;
@@ -56,7 +51,6 @@ pub(super) enum LabRelayArgs {
 impl LabPathsArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
-        ensure!(self.samples.is_multiple_of(2), "--samples {}: an even number is required", self.samples);
         let paths = self.selected_paths()?;
         if self.show_commands {
             let text = paths
@@ -65,10 +59,6 @@ impl LabPathsArgs {
             output::print(&text.collect::<Vec<_>>().join("\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
-        ensure!(
-            rustix::process::geteuid().is_root(),
-            "lab paths requires root: it loads BPF programs and sets queues of interfaces"
-        );
         let config = PathsConfig {
             paths: paths.iter().skip(1).map(|path| path.name.to_owned()).collect(),
             payload_bytes: self.payload,
@@ -76,17 +66,13 @@ impl LabPathsArgs {
             samples: self.samples,
         };
         let program = std::env::current_exe().context("cannot tell where this program is")?;
-        let interrupt = InterruptFlag::install()?;
-        hosts::clean_before()?;
-        let started = origin::unix_seconds();
-        let mut observer = |event: &PathsEvent<'_>| {
-            if !self.quiet {
-                print_event(event);
-            }
-        };
-        let report = paths::run(&config, &program, &interrupt.flag(), &mut observer)?;
-        let envelope = Envelope::new(HostSummary::observe(&Host::live()), started, report);
-        super::write_until_interrupted(&targets, envelope, &interrupt)
+        super::compare("paths", self.samples, &targets, |cancel| {
+            Ok(paths::run(&config, &program, cancel, &mut |event: &PathsEvent<'_>| {
+                if !self.quiet {
+                    print_event(event);
+                }
+            })?)
+        })
     }
 
     /// The first path `host`, then the requested paths in the order of the list; without any, all

@@ -2,16 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
-use linerate_host::Host;
 use linerate_lab::placement::{self, PlacementConfig};
 
-use super::hosts;
 use crate::command::results::ResultArgs;
-use crate::envelope::Envelope;
-use crate::interrupt::InterruptFlag;
-use crate::origin::{self, HostSummary};
 use crate::render::format;
 
 /// Measure how many packets per second one thread receives on the CPU that processes the packets, on the other hardware
@@ -35,21 +30,14 @@ pub(super) struct LabPlacementArgs {
 impl LabPlacementArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
-        ensure!(self.samples.is_multiple_of(2), "--samples {}: an even number is required", self.samples);
-        ensure!(
-            rustix::process::geteuid().is_root(),
-            "lab placement requires root: it loads BPF programs and sets queues of interfaces"
-        );
-        let interrupt = InterruptFlag::install()?;
-        hosts::clean_before()?;
-        let started = origin::unix_seconds();
         let config = PlacementConfig { payload_bytes: self.payload, samples: self.samples };
-        let report = placement::run(&config, &interrupt.flag(), &mut |placement, packets_per_second| {
-            if !self.quiet {
-                status_line!("{:<11} {:>8} packets/s", placement.name(), format::rate(packets_per_second));
-            }
-        })?;
-        let envelope = Envelope::new(HostSummary::observe(&Host::live()), started, report);
-        super::write_until_interrupted(&targets, envelope, &interrupt)
+        super::compare("placement", self.samples, &targets, |cancel| {
+            Ok(placement::run(&config, cancel, &mut |placement, packets_per_second| {
+                if !self.quiet {
+                    let rate = format::rate(packets_per_second);
+                    status_line!("{:<11} {rate:>8} packets/s", placement.name());
+                }
+            })?)
+        })
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use linerate_host::CpuSet;
 use linerate_load::generator::GeneratorBackend;
 use linerate_networks::Net;
 
@@ -10,7 +11,7 @@ use super::ranges::{RateRamp, SourcePortRange};
 use super::start::StartAt;
 use crate::command::results::ResultArgs;
 use crate::named_values::{LOAD_BACKENDS, one_of};
-use crate::quantity;
+use crate::quantity::{self, MOST_SECONDS};
 
 /// Timing of requests: one of these options; by default 10k requests per second.
 #[derive(Debug, Args)]
@@ -49,15 +50,15 @@ pub(crate) struct PaceArgs {
 #[command(next_help_heading = "Time")]
 pub(crate) struct TimeArgs {
     /// Duration, seconds; per step of a ramp or overload [default: 10, or 2 per step]
-    #[arg(long, value_name = "S")]
-    pub(crate) duration: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    pub(crate) duration: Option<Duration>,
     /// Start time, for several generators at once: +5s, 14:30:00 (local time), RFC 3339, or Unix
     /// seconds
     #[arg(long, value_name = "TIME", conflicts_with_all = ["search", "capacity"])]
     pub(crate) start_at: Option<StartAt>,
     /// Wait for replies after the last request, seconds [default: 1, or 0 with --no-reply]
-    #[arg(long, value_name = "S")]
-    pub(crate) drain: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    drain: Option<Duration>,
     /// The service sends no replies: only count sent requests, and end with status 0
     #[arg(long, conflicts_with_all = ["window", "search", "ramp", "capacity", "on_demand", "max_loss", "max_p99", "min_rate"])]
     pub(crate) no_reply: bool,
@@ -77,8 +78,8 @@ pub(crate) struct FlowArgs {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// CPUs to pin the threads to, as a list such as 0-3
-    #[arg(long, value_name = "LIST")]
-    pub(crate) cpus: Option<String>,
+    #[arg(long, value_name = "LIST", value_parser = quantity::parse_cpus)]
+    pub(crate) cpus: Option<CpuSet>,
     /// Source addresses or networks; the flows use their addresses in turn
     #[arg(long, value_name = "NET,...", value_delimiter = ',')]
     pub(crate) sources: Vec<Net>,
@@ -128,11 +129,11 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = resolution, requires = "search")]
     pub(crate) resolution: f64,
     /// Duration per rate, seconds; three times as long for the confirmation
-    #[arg(long, value_name = "S", default_value_t = 0.5, requires = "search")]
-    pub(crate) slot: f64,
+    #[arg(long, value_name = "S", default_value = "0.5", requires = "search", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    pub(crate) slot: Duration,
     /// Time limit of all searches, seconds
-    #[arg(long, value_name = "S", default_value_t = 300.0, requires = "search")]
-    pub(crate) time: f64,
+    #[arg(long, value_name = "S", default_value = "300", requires = "search", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    pub(crate) time: Duration,
 }
 
 /// Outputs of results.
@@ -140,8 +141,8 @@ pub(crate) struct LimitArgs {
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
     /// Interval of the live output, seconds
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
-    pub(crate) interval: f64,
+    #[arg(long, value_name = "S", default_value = "1", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    pub(crate) interval: Duration,
     /// Print intervals even if standard error is not a terminal
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) live: bool,
@@ -153,6 +154,14 @@ pub(crate) struct OutputArgs {
     /// Write events as they happen, one JSON object per line; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json_stream: Option<String>,
+}
+
+impl TimeArgs {
+    /// How long replies are awaited after the last request.
+    pub(crate) fn drain(&self) -> Duration {
+        let default = if self.no_reply { Duration::ZERO } else { Duration::from_secs(1) };
+        self.drain.unwrap_or(default)
+    }
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -18,7 +18,7 @@ const STREAM_SCHEMA: &str = "linerate.load-stream/2";
 
 /// Live lines, a stream, and the result as text, JSON and HTML.
 pub(crate) struct LoadOutputs {
-    live: LiveIntervals,
+    pub(crate) live: LiveIntervals,
     stream: Option<EventStream>,
     results: ResultTargets,
 }
@@ -33,11 +33,12 @@ struct StreamEvent<'a, T: Serialize> {
 
 /// The first line of a stream.
 #[derive(Serialize)]
-struct LoadStreamStart<'a> {
+struct StreamStart<'a> {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
-    generator: &'a GeneratorDescription,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generator: Option<&'a GeneratorDescription>,
 }
 
 /// A file of events, one line each, written when they happen.
@@ -66,12 +67,7 @@ impl LoadOutputs {
 
     /// Reports that the generator is ready.
     pub(crate) fn write_start(&mut self, generator: &GeneratorDescription) -> Result<()> {
-        let version = env!("CARGO_PKG_VERSION");
-        self.event(
-            "start",
-            &LoadStreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator },
-        );
-        self.stream.as_mut().map_or(Ok(()), EventStream::check)
+        self.stream.as_mut().map_or(Ok(()), |stream| stream.start(STREAM_SCHEMA, Some(generator)))
     }
 
     /// Reports the end of an interval.
@@ -85,11 +81,6 @@ impl LoadOutputs {
         if let Some(stream) = &mut self.stream {
             stream.line(&StreamEvent { event, body });
         }
-    }
-
-    /// The live lines, for text that belongs to no interval.
-    pub(crate) fn live_intervals(&mut self) -> &mut LiveIntervals {
-        &mut self.live
     }
 
     /// Writes the result.
@@ -109,6 +100,16 @@ impl EventStream {
             }
         };
         Ok(Self { file, name: name.to_owned(), failed: None })
+    }
+
+    /// Writes the first line.
+    pub(crate) fn start(
+        &mut self,
+        schema: &'static str,
+        generator: Option<&GeneratorDescription>,
+    ) -> Result<()> {
+        let version = env!("CARGO_PKG_VERSION");
+        self.event("start", &StreamStart { schema, version, argv: output::argv(), generator })
     }
 
     /// Writes one line.

@@ -27,7 +27,7 @@ impl LoadRun {
     /// Measures the replies at each requested multiple. An interrupt ends it with the results so far
     /// and a warning.
     pub(crate) fn goodput(&mut self, capacity: f64) -> Result<(Vec<OverloadResult>, Vec<String>)> {
-        let LoadSlot { duration, drain, .. } = self.times.step(PacingMode::Flood, false);
+        let LoadSlot { duration, drain, .. } = self.step(PacingMode::Flood, false);
         let factors = &self.bounds.overload;
         let (mut results, mut warnings) = (Vec::new(), Vec::new());
         for factor in factors {

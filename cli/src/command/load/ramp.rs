@@ -15,10 +15,10 @@ impl LoadRun {
     /// Offers one rate after the other, and reports all.
     pub(crate) fn ramp(&mut self, rates: &[f64]) -> Result<ExitCode> {
         for rate in rates {
-            self.times.step(PacingMode::Rate { per_second: *rate }, true).check()?;
+            self.step(PacingMode::Rate { per_second: *rate }, true).check()?;
         }
         self.outputs.write_start(&self.generator.describe())?;
-        self.outputs.live_intervals().note(RAMP_HEADER);
+        self.outputs.live.note(RAMP_HEADER);
         let generator = self.generator.describe();
         let mut report = RampReport { generator, steps: Vec::new(), missed: Vec::new() };
         let mut notes = Vec::new();
@@ -26,7 +26,7 @@ impl LoadRun {
         let (max_rate, threads) = (rates.iter().copied().fold(0.0, f64::max), report.generator.threads);
         for (index, rate) in rates.iter().enumerate() {
             let mode = PacingMode::Rate { per_second: *rate };
-            let slot = self.times.step(mode, index == 0).permit_live_frames(max_rate, threads);
+            let slot = self.step(mode, index == 0).permit_live_frames(max_rate, threads);
             let outcome = match self.generator.run(&slot) {
                 Err(GeneratorError::Cancelled) if index > 0 => {
                     notes.push(format!("interrupted after {index} of {} steps", rates.len()));
@@ -49,7 +49,7 @@ impl LoadRun {
             notes.extend(warnings(&outcome).iter().map(|warning| format!("at {rate_text}/s: {warning}")));
             let missed_limits = self.bounds.missed_limits(&outcome);
             report.missed.extend(missed_limits.iter().map(|limit| format!("at {rate_text}/s: {limit}")));
-            self.outputs.live_intervals().note(&ramp_step(&outcome));
+            self.outputs.live.note(&ramp_step(&outcome));
             self.outputs.event("step", &outcome);
             report.steps.push(outcome);
         }

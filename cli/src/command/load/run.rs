@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use linerate_host::Host;
 use linerate_load::generator::LEAST_INTERVAL;
 use linerate_load::{Generator, LoadSlot, PacingMode};
 
-use super::arguments::{LimitArgs, OutputArgs, PaceArgs, TimeArgs};
+use super::arguments::{LimitArgs, PaceArgs, TimeArgs};
 use super::outputs::LoadOutputs;
 use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
@@ -20,67 +20,42 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_STEP: Duration = Duration::from_secs(2);
 const STEP_INTERVALS: u32 = 8;
 
-/// Durations of the parts of a run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LoadTiming {
-    duration: Option<Duration>,
-    pub(crate) drain: Duration,
-    /// Whether the service sends no replies.
-    pub(crate) no_reply: bool,
-    interval: Duration,
-    start_at_realtime_ns: Option<u64>,
-}
-
 /// A generator with the parsed options.
 pub(crate) struct LoadRun {
     pub(crate) generator: Box<dyn Generator>,
     pub(crate) outputs: LoadOutputs,
     pub(crate) interrupt: InterruptFlag,
     pub(crate) bounds: LimitArgs,
-    pub(crate) times: LoadTiming,
+    pub(crate) times: TimeArgs,
+    pub(crate) interval: Duration,
+    pub(crate) start_at_realtime_ns: Option<u64>,
     /// Notes about the workload, for the reader of the result.
     pub(crate) notes: Vec<String>,
 }
 
-impl LoadTiming {
-    pub(crate) fn new(
-        times: &TimeArgs,
-        output: &OutputArgs,
-        start_at_realtime_ns: Option<u64>,
-    ) -> Result<Self> {
-        Ok(Self {
-            duration: times.duration.map(|value| seconds("duration", value)).transpose()?,
-            drain: seconds("drain", times.drain.unwrap_or(if times.no_reply { 0.0 } else { 1.0 }))?,
-            no_reply: times.no_reply,
-            interval: seconds("interval", output.interval)?,
-            start_at_realtime_ns,
-        })
-    }
-
+impl LoadRun {
     /// A slot of the whole run.
-    pub(crate) fn slot(&self, mode: PacingMode) -> LoadSlot {
+    pub(crate) fn whole_slot(&self, mode: PacingMode) -> LoadSlot {
         LoadSlot {
-            drain: self.drain,
+            drain: self.times.drain(),
             interval: Some(self.interval),
             start_at_realtime_ns: self.start_at_realtime_ns,
-            ..LoadSlot::new(mode, self.duration.unwrap_or(DEFAULT_DURATION))
+            ..LoadSlot::new(mode, self.times.duration.unwrap_or(DEFAULT_DURATION))
         }
     }
 
     /// One step of several; the first one begins at the requested time.
     pub(crate) fn step(&self, mode: PacingMode, is_first: bool) -> LoadSlot {
-        let duration = self.duration.unwrap_or(DEFAULT_STEP);
+        let duration = self.times.duration.unwrap_or(DEFAULT_STEP);
         LoadSlot {
-            drain: self.drain,
             // Comparisons require some intervals per step.
             interval: Some(self.interval.min((duration / STEP_INTERVALS).max(LEAST_INTERVAL))),
             start_at_realtime_ns: self.start_at_realtime_ns.filter(|_| is_first),
-            ..LoadSlot::new(mode, duration)
+            duration,
+            ..self.whole_slot(mode)
         }
     }
-}
 
-impl LoadRun {
     /// Writes a result with its warnings, after those about the workload.
     pub(crate) fn finish<T: CommandResult>(
         &mut self,
@@ -114,9 +89,4 @@ impl LoadRun {
 /// The exit status: success if all thresholds hold.
 pub(crate) fn exit_code(is_success: bool) -> ExitCode {
     if is_success { ExitCode::SUCCESS } else { ExitCode::from(1) }
-}
-
-/// The duration that an option gives in seconds.
-pub(crate) fn seconds(option: &str, value: f64) -> Result<Duration> {
-    Duration::try_from_secs_f64(value).with_context(|| format!("--{option} {value}"))
 }

@@ -13,7 +13,7 @@ use linerate_load::report::{SearchMethod, SearchReport};
 use linerate_load::{BoundReason, GeneratorDescription, SendMethod, stats};
 
 use super::arguments::LimitArgs;
-use super::run::{LoadRun, exit_code, seconds};
+use super::run::{LoadRun, exit_code};
 use super::slot::refusals_warning;
 use crate::origin;
 use crate::render::format;
@@ -30,16 +30,15 @@ const CONFIRM_STRETCH: u32 = 3;
 impl LoadRun {
     pub(crate) fn search(&mut self) -> Result<ExitCode> {
         let bounds = self.bounds.clone();
-        let slot = seconds("slot", bounds.slot)?;
         let max_loss = bounds.max_loss.unwrap_or(DEFAULT_MAX_LOSS);
         let cancel = self.interrupt.flag();
         self.outputs.write_start(&self.generator.describe())?;
-        self.outputs.live_intervals().note(PROBE_HEADER);
+        self.outputs.live.note(PROBE_HEADER);
         let outputs = RefCell::new(&mut self.outputs);
         let observer = |event: SearchEvent<'_>| {
             if let SearchEvent::Offered(offered_probe) = event {
                 let mut outputs = outputs.borrow_mut();
-                outputs.live_intervals().note(&probe(offered_probe));
+                outputs.live.note(&probe(offered_probe));
                 outputs.event("probe", offered_probe);
             }
         };
@@ -47,13 +46,13 @@ impl LoadRun {
             max_loss,
             max_p99: bounds.max_p99,
             growth: bounds.resolution / 2.0,
-            slot,
-            lead_in: slot / 2,
+            slot: bounds.slot,
+            lead_in: bounds.slot / 2,
             confirm_stretch: CONFIRM_STRETCH,
             excused: EXCUSED,
-            drain: self.times.drain,
+            drain: self.times.drain(),
             resolution: 1.0 + bounds.resolution,
-            budget: seconds("time", bounds.time)?,
+            budget: bounds.time,
             cancel: Some(&cancel),
             observer: Some(&observer),
             ..SearchOptions::default()

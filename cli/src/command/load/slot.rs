@@ -15,7 +15,7 @@ use crate::view::load::code_name;
 impl LoadRun {
     /// Offers load once, and reports it.
     pub(crate) fn slot(&mut self, mode: PacingMode) -> Result<ExitCode> {
-        let mut slot = self.times.slot(mode);
+        let mut slot = self.whole_slot(mode);
         if let PacingMode::Rate { per_second } = mode {
             slot = slot.permit_live_frames(per_second, self.generator.describe().threads);
         }
@@ -213,6 +213,7 @@ mod tests {
 
     use super::*;
     use crate::render::load_fixtures;
+    use std::time::Duration;
 
     fn limits() -> LimitArgs {
         LimitArgs {
@@ -222,8 +223,8 @@ mod tests {
             overload: Vec::new(),
             searches: 3,
             resolution: 0.01,
-            slot: 0.5,
-            time: 300.0,
+            slot: Duration::from_millis(500),
+            time: Duration::from_secs(300),
         }
     }
 

@@ -18,21 +18,12 @@ use serde_json::Value;
 
 use super::fleet_report::{FleetFigures, FleetFinding, FleetHost, FleetReport};
 use super::reading::{self, DocumentOrigin};
-use crate::envelope::CommandResult as _;
+use crate::envelope::{CommandResult as _, Envelope};
 use crate::view::doctor::DoctorResult;
 use peers::PeerValues;
 
 /// File next to a host's documents with the reason why a document is missing.
 const ERROR_FILE: &str = "error.txt";
-
-/// The parts of an envelope that a fleet needs.
-#[derive(Deserialize)]
-struct HostDocument<T> {
-    version: String,
-    started_unix_seconds: Option<u64>,
-    host: HostSummary,
-    result: T,
-}
 
 #[derive(Deserialize)]
 struct DoctorPart {
@@ -192,7 +183,7 @@ impl FleetReader {
         file: &DocumentFile<'_>,
         set_result: impl FnOnce(&mut FleetHost, &mut PeerValues, T),
     ) -> Result<()> {
-        let HostDocument { version, started_unix_seconds, host, result } = serde_json::from_str(text)?;
+        let Envelope { version, started_unix_seconds, host, result, .. } = serde_json::from_str(text)?;
         let node_name = host.name.as_deref().unwrap_or(file.name.trim_end_matches(".json"));
         let name = file.host.unwrap_or(node_name).to_owned();
         let previous = self.started.get(&(name.clone(), origin.schema.clone())).copied();
@@ -286,6 +277,15 @@ mod tests {
 
     use super::*;
 
+    fn doctor_document(started: u64, host: &Value, counters: &Value) -> String {
+        let result = json!({ "findings": [], "unknown": [], "counters": counters, "stages": {} });
+        let document = json!({
+            "schema": DoctorResult::SCHEMA, "version": "1", "argv": [], "started_unix_seconds": started,
+            "host": host, "warnings": [], "result": result,
+        });
+        document.to_string()
+    }
+
     fn lost_per_second(documents: &[(u64, &str, f64)]) -> Option<f64> {
         let mut reader = FleetReader::default();
         for (started, stage, lost) in documents {
@@ -293,13 +293,9 @@ mod tests {
                 { "stage": stage, "counts": "packets_lost", "per_second": lost },
                 { "stage": "link", "counts": "packets_lost", "per_second": lost },
             ]);
-            let result = json!({ "findings": [], "unknown": [], "counters": counters, "stages": {} });
-            let document = json!({
-                "schema": DoctorResult::SCHEMA, "version": "1", "started_unix_seconds": started,
-                "host": {}, "result": result,
-            });
+            let document = doctor_document(*started, &json!({}), &counters);
             let file = DocumentFile { name: "doctor.json", host: Some("a") };
-            reader.document(&document.to_string(), &file).expect("a document");
+            reader.document(&document, &file).expect("a document");
         }
         assert!(reader.hosts["a"].problems.is_empty());
         reader.hosts["a"].figures.lost_packets_per_second
@@ -314,12 +310,8 @@ mod tests {
             ("c.json", json!({ "name": "localhost" })),
             ("d.json", json!({ "name": "localhost" })),
         ] {
-            let result = json!({ "findings": [], "unknown": [], "counters": [], "stages": {} });
-            let document = json!({
-                "schema": DoctorResult::SCHEMA, "version": "1", "started_unix_seconds": 1,
-                "host": host, "result": result,
-            });
-            reader.document(&document.to_string(), &DocumentFile { name, host: None }).expect("a document");
+            let document = doctor_document(1, &host, &json!([]));
+            reader.document(&document, &DocumentFile { name, host: None }).expect("a document");
         }
         let problems: Vec<(&str, usize)> =
             reader.hosts.values().map(|host| (host.name.as_str(), host.problems.len())).collect();

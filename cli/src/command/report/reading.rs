@@ -27,7 +27,7 @@ use super::fleet_report::FleetReport;
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
 use crate::view::doctor::DoctorResult;
-use crate::view::tune_plan::{self, PlanView};
+use crate::view::tune_plan::{self, PlannedTune};
 
 // The schema of this command's own output. In a directory of results it is skipped.
 pub(crate) const OWN_SCHEMA: &str = "linerate.report/2";
@@ -52,6 +52,15 @@ pub(crate) struct UnreadFile {
 pub(crate) struct ResultFiles {
     pub(crate) sources: Vec<ResultFile>,
     pub(crate) unread: Vec<UnreadFile>,
+}
+
+impl ResultFiles {
+    /// Whether no file is a result, of this or another version.
+    pub(super) fn is_empty(&self) -> bool {
+        let has_own_schema =
+            |file: &UnreadFile| file.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."));
+        self.sources.is_empty() && !self.unread.iter().any(has_own_schema)
+    }
 }
 
 /// Reads these files, and the `.json` files of these directories. Lists files that cannot be shown
@@ -141,8 +150,7 @@ const READERS: [(&str, Reader); 23] = [
 // A plan is a file of its own, which `tune apply --plan` reads, too.
 fn plan(text: &str) -> Result<Document> {
     let plan: TunePlan = serde_json::from_str(text)?;
-    let view = PlanView { plan: &plan, host: "the host", rehearsal: None, unseen: &[], full: true };
-    Ok(tune_plan::document(&view))
+    Ok(tune_plan::document(&PlannedTune::of_plan(plan, "the host"), true))
 }
 
 fn enveloped<T: CommandResult>(text: &str) -> Result<Document> {

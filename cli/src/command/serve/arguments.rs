@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
     Backend, Counts, GuardReport, OverloadPolicy, RunningServer, SendFailures, Server, ShedPolicy,
@@ -28,7 +28,7 @@ use crate::interrupt::InterruptFlag;
 use crate::named_values::{NamedValue, one_of};
 use crate::origin::{self, HostSummary, Warning};
 use crate::output::{self, OutputTarget};
-use crate::quantity;
+use crate::quantity::{self, MOST_SECONDS};
 use crate::render::format;
 
 const DEFAULT_MAX_REQUEST: usize = 2048;
@@ -58,8 +58,8 @@ pub(crate) struct ServerArguments {
     #[arg(long)]
     no_pin: bool,
     /// CPUs of the workers, such as 0-3 [default: all allowed CPUs]
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<String>,
+    #[arg(long, value_name = "LIST", value_parser = quantity::parse_cpus)]
+    cpus: Option<CpuSet>,
     /// SO_BUSY_POLL, microseconds
     #[arg(long, value_name = "US")]
     busy_poll: Option<u64>,
@@ -92,8 +92,8 @@ pub(crate) struct ServerArguments {
     #[arg(long, value_name = "US")]
     guard_wait: Option<u64>,
     /// Stop after this many seconds
-    #[arg(long, value_name = "S")]
-    duration: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    duration: Option<Duration>,
     /// Write the counters at the end as JSON; - is standard output
     #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
@@ -184,20 +184,6 @@ pub(crate) struct AdmissionArgs {
 }
 
 impl ServerArguments {
-    /// Serves the clients of `admission` until the requested end or an interrupt. `service` creates
-    /// the service of each worker.
-    pub(crate) fn serve<S: 'static>(
-        self,
-        protocol: &'static str,
-        admission: &AdmissionArgs,
-        service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<ExitCode>
-    where
-        GuardedService<S>: StartService,
-    {
-        self.serve_observed(protocol, admission, |_| Ok(()), service)
-    }
-
     /// `--max-request`, or the usual limit.
     pub(crate) fn request_bytes(&self) -> usize {
         self.max_request.unwrap_or(DEFAULT_MAX_REQUEST)
@@ -208,8 +194,9 @@ impl ServerArguments {
         self.json.as_deref() == Some("-")
     }
 
-    /// As [`serve`](Self::serve), and calls `observe` once per second.
-    pub(crate) fn serve_observed<S: 'static>(
+    /// Serves the clients of `admission` until the requested end or an interrupt, and calls `observe` once per second.
+    /// `service` creates the service of each worker.
+    pub(crate) fn serve<S: 'static>(
         self,
         protocol: &'static str,
         admission: &AdmissionArgs,
@@ -221,7 +208,6 @@ impl ServerArguments {
     {
         self.refuse_unused_options()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
-        let end = self.duration.map(Duration::try_from_secs_f64).transpose().context("--duration")?;
         let interrupt =
             if self.reloads { InterruptFlag::install_ignoring_hangup()? } else { InterruptFlag::install()? };
         let (started, started_unix_seconds) = (std::time::Instant::now(), origin::unix_seconds());
@@ -246,8 +232,8 @@ impl ServerArguments {
         let mut ended_workers = Vec::new();
         // A failure to print must not cost the counters at the end.
         let mut observed = Ok(());
-        while !interrupt.is_raised() && end.is_none_or(|end| started.elapsed() < end) {
-            let remaining = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
+        while !interrupt.is_raised() && self.duration.is_none_or(|end| started.elapsed() < end) {
+            let remaining = self.duration.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
             interrupt.wait(Some(remaining.min(EVERY)))?;
             let current_counts = admission.refusals.counts();
             if let Some(line) = refusal_line(&current_counts.since(&reported_counts)) {
@@ -371,8 +357,7 @@ impl ServerArguments {
         if let Some(bytes) = admission.reply_bytes {
             builder = builder.max_reply(bytes);
         }
-        if let Some(list) = &self.cpus {
-            let cpus = CpuSet::from_list(list).context("--cpus")?;
+        if let Some(cpus) = &self.cpus {
             builder = builder.cpus(cpus.iter().collect::<Vec<u32>>());
         }
         if !self.no_pin {

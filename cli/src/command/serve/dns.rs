@@ -16,6 +16,7 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
 use super::arguments::{AdmissionArgs, ProtocolCounts, ServerArguments};
+use crate::quantity::{self, MOST_SECONDS};
 
 /// Queries from ports below 1024 are not answered over UDP: resolvers ask from high ports, and what comes from a server's
 /// port may be an answer. On SIGHUP the zone files are read again; one that is broken leaves all zones as they were.
@@ -50,8 +51,8 @@ pub(crate) struct DnsServeArgs {
     #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "no_tcp")]
     tcp_connections: usize,
     /// Close idle TCP connections after this many seconds
-    #[arg(long, value_name = "S", default_value_t = 10.0, conflicts_with = "no_tcp")]
-    tcp_idle: f64,
+    #[arg(long, value_name = "S", default_value = "10", conflicts_with = "no_tcp", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    tcp_idle: Duration,
 }
 
 /// A zone's name and its file.
@@ -114,14 +115,14 @@ impl DnsServeArgs {
                 limit.surplus_bytes
             );
         }
-        self.server.serve("dns", &admission, service)
+        self.server.serve("dns", &admission, |_| Ok(()), service)
     }
 
     fn tcp(&self, served_zones: &Arc<ServedZones>) -> Result<TcpServer> {
         let settings = TcpSettings {
             threads: usize::from(self.tcp_threads),
             connections: self.tcp_connections,
-            idle: Duration::try_from_secs_f64(self.tcp_idle).context("--tcp-idle")?,
+            idle: self.tcp_idle,
             only_v6: self.server.only_v6,
             ..TcpSettings::new(self.server.bind)
         };

@@ -26,6 +26,11 @@ impl EchoServeArgs {
         let admission =
             AdmissionArgs { reply_bytes: Some(self.server.request_bytes()), ..AdmissionArgs::default() };
         let (allow_any, refusals) = (self.any, Arc::clone(&admission.refusals));
-        self.server.serve("echo", &admission, move |_| RequestEcho::new(allow_any, Arc::clone(&refusals)))
+        self.server.serve(
+            "echo",
+            &admission,
+            |_| Ok(()),
+            move |_| RequestEcho::new(allow_any, Arc::clone(&refusals)),
+        )
     }
 }

@@ -53,7 +53,7 @@ impl NtpServeArgs {
         let admission = AdmissionArgs { servers: true, receive_times: true, ..AdmissionArgs::default() };
         let refusals = Arc::clone(&admission.refusals);
         let service = move |_| NtpService::new(settings).with_refusals(Arc::clone(&refusals));
-        self.server.serve("ntp", &admission, service)
+        self.server.serve("ntp", &admission, |_| Ok(()), service)
     }
 
     fn rate_limit(&self) -> Result<Option<NtpRateLimit>> {

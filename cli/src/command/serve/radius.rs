@@ -35,6 +35,6 @@ impl RadiusServeArgs {
             protocol_counts: Some(Box::new(counts)),
             ..AdmissionArgs::default()
         };
-        self.server.serve("radius", &admission, move |_| workers.clone())
+        self.server.serve("radius", &admission, |_| Ok(()), move |_| workers.clone())
     }
 }

@@ -21,14 +21,6 @@ use crate::render::format;
 /// The schema of the lines of `--json-stream`.
 const STREAM_SCHEMA: &str = "linerate.sink-stream/1";
 
-/// The first line of a stream.
-#[derive(Serialize)]
-struct SinkStreamStart {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-}
-
 /// Receives and counts datagrams from any source, and sends nothing. Prints the rates of each second.
 #[derive(Debug, Args)]
 pub(crate) struct SinkServeArgs {
@@ -90,9 +82,7 @@ impl SinkServeArgs {
         };
         let mut stream = self.json_stream.as_deref().map(EventStream::open).transpose()?;
         if let Some(stream) = &mut stream {
-            let version = env!("CARGO_PKG_VERSION");
-            stream
-                .event("start", &SinkStreamStart { schema: STREAM_SCHEMA, version, argv: output::argv() })?;
+            stream.start(STREAM_SCHEMA, None)?;
         }
         let prints_text = !streams && !self.server.prints_json();
         let workers: Arc<Mutex<Vec<Arc<SinkBytes>>>> = Arc::default();
@@ -119,7 +109,7 @@ impl SinkServeArgs {
             }
             if prints_text { output::print_live(&rates.line()) } else { Ok(()) }
         };
-        self.server.serve_observed("sink", &admission, observe, move |_| {
+        self.server.serve("sink", &admission, observe, move |_| {
             let bytes = Arc::<SinkBytes>::default();
             workers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&bytes));
             SinkService::new(bytes)

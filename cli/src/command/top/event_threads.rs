@@ -12,37 +12,26 @@ use super::event::SessionEvent;
 use super::record::RecordFile;
 use crate::interrupt::InterruptFlag;
 
-/// Reads a host at intervals until it is dropped.
-pub(super) struct HostWatcher {
-    stop: Option<Sender<()>>,
-}
-
-impl HostWatcher {
-    pub(super) fn start(
-        open: impl FnOnce() -> LiveHost + Send + 'static,
-        mut record: Option<RecordFile>,
-        interval: Duration,
-        events: Sender<SessionEvent>,
-    ) -> Self {
-        let (stop, stop_signal) = channel();
-        thread::spawn(move || {
-            // Reports a panic, because the receiver of snapshots would wait forever otherwise.
-            let watcher_end = WatcherEnd(events.clone());
-            let watch_result = send_snapshots(&mut open(), record.as_mut(), interval, &stop_signal, &events);
-            if let Err(error) = watch_result {
-                // The session may have ended already.
-                let _ = events.send(SessionEvent::Failed(error));
-            }
-            drop(watcher_end);
-        });
-        Self { stop: Some(stop) }
-    }
-}
-
-impl Drop for HostWatcher {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-    }
+/// Reads a host at intervals until the returned sender is dropped.
+#[must_use]
+pub(super) fn watch_host(
+    open: impl FnOnce() -> LiveHost + Send + 'static,
+    mut record: Option<RecordFile>,
+    interval: Duration,
+    events: Sender<SessionEvent>,
+) -> Sender<()> {
+    let (stop, stop_signal) = channel();
+    thread::spawn(move || {
+        // Reports a panic, because the receiver of snapshots would wait forever otherwise.
+        let watcher_end = WatcherEnd(events.clone());
+        let watch_result = send_snapshots(&mut open(), record.as_mut(), interval, &stop_signal, &events);
+        if let Err(error) = watch_result {
+            // The session may have ended already.
+            let _ = events.send(SessionEvent::Failed(error));
+        }
+        drop(watcher_end);
+    });
+    stop
 }
 
 /// Reports that a panic has ended the watcher.

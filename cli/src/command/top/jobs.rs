@@ -19,6 +19,7 @@ use crate::origin::{HostSummary, unix_seconds};
 use crate::output::OutputTarget;
 use crate::render::style::TextStyle;
 use crate::render::text;
+use crate::top::service_of_socket;
 use crate::top::state::{TopAction, TopState};
 
 /// Duration of a job.
@@ -88,10 +89,7 @@ fn port_in_view(snapshot: &Snapshot, item: Option<&HistoryItem>) -> Option<u16> 
         Some(HistoryItem::Service(name)) => Some(name.clone()),
         Some(HistoryItem::Thread(tid)) => service_of_thread(*tid),
         Some(HistoryItem::Socket(inode)) => {
-            let has_socket = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
-                service.sockets.iter().any(|socket| socket.inode == *inode)
-            };
-            services.iter().find(has_socket).map(|service| service.name.clone())
+            service_of_socket(snapshot, *inode).map(|service| service.name.clone())
         }
         _ => None,
     };

@@ -2,7 +2,7 @@
 
 use std::io::Stdout;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use ratatui::backend::CrosstermBackend;
 
 use super::TopArgs;
 use super::event::{JobResult, SessionEvent};
-use super::event_threads::{HostWatcher, send_keys, send_stop_signal};
+use super::event_threads::{send_keys, send_stop_signal, watch_host};
 use super::jobs::JobRunner;
 use super::record::RecordFile;
 use super::replay::ReplayPosition;
@@ -45,32 +45,20 @@ pub(super) fn run_live(
     let mut screen = TerminalScreen::take()?;
     send_keys(sender.clone());
     send_stop_signal(interrupt, sender.clone());
-    let _watcher = start_watcher(arguments, live_host, record, sender);
+    let scope = arguments.subject.scope();
+    let open = move || live_host.unwrap_or_else(|| LiveHost::open(SnapshotSource::live(), scope));
+    let _watcher = watch_host(open, record, arguments.interval, sender);
     screen.draw(&state)?;
     loop {
         let first_event = events.recv()?;
-        if handle_live_event(&mut state, &mut jobs, first_event)?.is_break() {
-            return Ok(());
-        }
         // Several waiting events, for example of a key that is held down, are drawn once.
-        while let Ok(next_event) = events.try_recv() {
-            if handle_live_event(&mut state, &mut jobs, next_event)?.is_break() {
+        for event in std::iter::once(first_event).chain(events.try_iter()) {
+            if handle_live_event(&mut state, &mut jobs, event)?.is_break() {
                 return Ok(());
             }
         }
         screen.draw(&state)?;
     }
-}
-
-fn start_watcher(
-    arguments: &TopArgs,
-    live_host: Option<LiveHost>,
-    record: Option<RecordFile>,
-    events: Sender<SessionEvent>,
-) -> HostWatcher {
-    let scope = arguments.subject.scope();
-    let open = move || live_host.unwrap_or_else(|| LiveHost::open(SnapshotSource::live(), scope));
-    HostWatcher::start(open, record, arguments.interval, events)
 }
 
 fn handle_live_event(state: &mut TopState, jobs: &mut JobRunner, session_event: SessionEvent) -> Next {

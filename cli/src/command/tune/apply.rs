@@ -14,7 +14,7 @@ use linerate_tune::guard::TuneGuard;
 use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::measure::{ChangeMeasurement, MeasuredService};
-use linerate_tune::plan::{ChangeImpact, PlanRehearsal};
+use linerate_tune::plan::ChangeImpact;
 use linerate_tune::report::{RemainingFinding, TuneApplyReport};
 use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, UndoReport};
 
@@ -35,7 +35,7 @@ use crate::output::{self, OutputTarget, print_status};
 use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
 use crate::render::text;
-use crate::view::{self, tune_plan::PlanView};
+use crate::view::{self, tune_plan::PlannedTune};
 use runner::{AppliedTune, TuneRun};
 
 /// Arguments of `tune apply`.
@@ -82,19 +82,19 @@ pub(super) struct ChangeOptions {
 
 /// A plan to apply, and the planner that can make it again.
 struct TuneTask {
-    plan: TunePlan,
-    host_name: String,
+    planned_tune: PlannedTune,
     /// `None` for a saved plan, which may be edited.
     planner: Option<TunePlanner>,
-    rehearsal: Option<PlanRehearsal>,
-    unseen: Vec<String>,
 }
 
 impl TuneTask {
     /// A plan that is not made again.
     fn of_plan(plan: TunePlan, host: &Host) -> Self {
-        let host_name = plan::host_name(host);
-        Self { plan, host_name, planner: None, rehearsal: None, unseen: Vec::new() }
+        Self { planned_tune: PlannedTune::of_plan(plan, plan::host_name(host)), planner: None }
+    }
+
+    fn plan(&self) -> &TunePlan {
+        &self.planned_tune.plan
     }
 }
 
@@ -119,19 +119,20 @@ impl TuneApplyArgs {
         let load = self.options.measuring.generate(&interrupt)?;
         let task = self.task(&host, &interrupt)?;
         self.print_plan(&task, json.as_ref())?;
-        let count = task.plan.exclusions.len() + task.plan.changes.len();
+        let count = task.plan().exclusions.len() + task.plan().changes.len();
         if count == 0 {
             write_unchanged(&task, &host, json.as_ref(), None)?;
             return Ok(ExitCode::SUCCESS);
         }
         let changes = count_with_noun(count, "change");
-        if !self.options.consent.confirm(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
+        let question = format!("apply {changes} to {}?", task.planned_tune.host);
+        if !self.options.consent.confirm(&question, &interrupt)? {
             status_line!("nothing was changed");
             write_unchanged(&task, &host, json.as_ref(), Some(unconfirmed_reason(&interrupt)))?;
             return Ok(ExitCode::from(1));
         }
         ensure!(
-            !(self.options.measuring.alternates() && task.plan.until_link_reset().is_some()),
+            !(self.options.measuring.alternates() && task.plan().until_link_reset().is_some()),
             "nothing was changed: --measure=alternate would reset the link of an interface three times; use --measure"
         );
         let path = PacketPath::observe(&host, &self.scope_args.scope().unwrap_or_default());
@@ -178,11 +179,11 @@ impl TuneApplyArgs {
         // After a measurement the changes must not end half made because another process holds the lock.
         let mut writer = store.lock_waiting()?;
         let tune_start = TuneStart {
-            goal: task.plan.goal.clone(),
+            goal: task.plan().goal.clone(),
             argv: output::argv(),
-            devices: task.plan.devices.clone(),
+            devices: task.plan().devices.clone(),
             until: self.options.lasting.deadline(),
-            plan: Some(&task.plan),
+            plan: Some(task.plan()),
         };
         let transaction = TuneTransaction::begin(&mut writer, host, tune_start)?;
         let (applied_tune, guard) = self.make_changes(transaction, host, task, interrupt)?;
@@ -212,19 +213,14 @@ impl TuneApplyArgs {
         }
         if let Some(flow) = &self.flow {
             let (plan, unread_owners) = flow.plan(host, &self.scope_args)?;
-            return Ok(TuneTask { unseen: unread_owners, ..TuneTask::of_plan(plan, host) });
+            let mut task = TuneTask::of_plan(plan, host);
+            task.planned_tune.unseen = unread_owners;
+            return Ok(task);
         }
         let input = HostScopeArgs { scope_args: self.scope_args.clone(), root: None };
         let planner =
             TunePlanner { input, profile: self.choice.profile()?, store: self.options.state_dir.store() };
-        let planning_result = planner.rehearsed_plan(interrupt)?;
-        Ok(TuneTask {
-            plan: planning_result.plan,
-            host_name: planning_result.host,
-            planner: Some(planner),
-            rehearsal: planning_result.rehearsal,
-            unseen: planning_result.unseen,
-        })
+        Ok(TuneTask { planned_tune: planner.rehearsed_plan(interrupt)?, planner: Some(planner) })
     }
 }
 
@@ -251,7 +247,7 @@ fn apply_all(
     tune_run: &mut TuneRun<'_>,
     task: &TuneTask,
 ) -> Result<Option<String>, TuneError> {
-    let mut plan = task.plan.clone();
+    let mut plan = task.plan().clone();
     for _ in 0..MOST_RESETS {
         let (Some(plan_part), Some(planner)) = (plan.until_link_reset(), &task.planner) else {
             return tune_run.apply_plan(transaction, &plan);
@@ -265,7 +261,7 @@ fn apply_all(
                 return Ok(Some(format!("planning again after a link reset: {}", output::one_line(&error))));
             }
         };
-        status_line!("planned again: {}", view::tune_plan::summary(&plan, &task.host_name));
+        status_line!("planned again: {}", view::tune_plan::summary(&plan, &task.planned_tune.host));
         transaction.replan(&plan)?;
     }
     Ok(Some(format!("the plan requires another link reset after {MOST_RESETS} resets")))
@@ -273,14 +269,7 @@ fn apply_all(
 
 impl TuneApplyArgs {
     fn print_plan(&self, task: &TuneTask, json: Option<&OutputTarget>) -> Result<()> {
-        let document = view::tune_plan::document(&PlanView {
-            plan: &task.plan,
-            host: &task.host_name,
-            rehearsal: task.rehearsal.as_ref(),
-            unseen: &task.unseen,
-            full: self.options.full,
-        });
-        print_plan(&document, json)
+        print_plan(&view::tune_plan::document(&task.planned_tune, self.options.full), json)
     }
 
     /// Finishes the tune of an earlier call, with its recorded plan.
@@ -314,7 +303,7 @@ impl TuneApplyArgs {
         let diagnosis = task.diagnose(tune_run.interrupt);
         let report = TuneApplyReport {
             tune: Some(id),
-            goal: task.plan.goal.clone(),
+            goal: task.plan().goal.clone(),
             until: tune_run.until,
             changes: tune_run.steps.clone(),
             broke_off: broke_off.clone(),
@@ -326,7 +315,7 @@ impl TuneApplyArgs {
         let read_warning = read_warning
             .map(|reason| Warning::remark(format!("doctor could not read the host afterwards: {reason}")));
         // `apply` plans again after a link reset. A resumed tune cannot: its scope and profile are not recorded.
-        let reset_interfaces = reset_interfaces(&task.plan).filter(|_| self.resume && broke_off.is_none());
+        let reset_interfaces = reset_interfaces(task.plan()).filter(|_| self.resume && broke_off.is_none());
         let has_unplanned_queues = reset_interfaces.is_some();
         let reset_warning = reset_interfaces.map(|interfaces| {
             Warning::remark(format!(
@@ -399,7 +388,7 @@ fn write_unchanged(
     let Some(target) = json else { return Ok(()) };
     let report = TuneApplyReport {
         tune: None,
-        goal: task.plan.goal.clone(),
+        goal: task.plan().goal.clone(),
         until: None,
         changes: Vec::new(),
         broke_off: reason.map(str::to_owned),
@@ -440,7 +429,7 @@ impl TuneTask {
 
     /// Whether a finding above note remains that the plan should have fixed.
     fn has_unfixed(&self, diagnosis: &Diagnosis) -> bool {
-        let changes = || self.plan.exclusions.iter().chain(&self.plan.changes);
+        let changes = || self.plan().exclusions.iter().chain(&self.plan().changes);
         let is_planned =
             |id: &str| changes().any(|change| change.findings.iter().any(|finding| finding == id));
         diagnosis.findings.iter().any(|finding| finding.severity > Severity::Note && is_planned(finding.id))

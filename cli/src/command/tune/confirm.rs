@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -55,11 +56,18 @@ impl TuneGuardArgs {
 
 /// Starts the process that undoes the tune at its deadline.
 pub(crate) fn start_guard(state_dir: &StateDirArgs, tune: u64) -> Result<TuneGuard> {
-    // The path must be absolute, because the guard changes its working directory.
-    let directory =
-        state_dir.store().directory().canonicalize().context("the journal's directory is gone")?;
+    Ok(guard::start(guard_arguments(&guard_directory(&state_dir.store())?, tune))?)
+}
+
+/// The journal's directory for a guard. The path must be absolute, because the guard changes its working directory.
+pub(crate) fn guard_directory(store: &StateStore) -> Result<PathBuf> {
+    store.directory().canonicalize().context("the journal's directory is gone")
+}
+
+/// The arguments of the process that undoes the tune at its deadline.
+pub(crate) fn guard_arguments(directory: &Path, tune: u64) -> Vec<OsString> {
     let arguments = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
-    Ok(guard::start(arguments.into_iter().chain([directory.into_os_string()]))?)
+    arguments.into_iter().chain([directory.into()]).collect()
 }
 
 const TICK: Duration = Duration::from_millis(500);

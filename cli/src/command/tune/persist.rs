@@ -14,11 +14,10 @@ use linerate_tune::report::PersistReport;
 use linerate_tune::status::JournalStatus;
 
 use super::arguments::{ConsentMode, StateDirArgs, must_be_root};
-use crate::command::results::write_result;
-use crate::document::{Document, Section};
-use crate::envelope::{CommandResult, Envelope};
+use crate::command::results::write_state;
+use crate::document::Section;
+use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
-use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
 use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
@@ -85,9 +84,11 @@ impl TunePersistArgs {
         }
         let has_kept_files = !write_result.kept.is_empty();
         let report = PersistReport { files, left_out: in_effect.others, wrote: write_result };
-        finish(json.as_ref(), &host, report, |document| {
+        write_state(json.as_ref(), &host, report, |envelope| {
             let command = self.state_dir.command("unpersist");
+            let mut document = envelope.document();
             document.sections.push(Section::default().with(format!("To remove them: {command}")));
+            document
         })?;
         Ok(ExitCode::from(u8::from(has_kept_files)))
     }
@@ -122,7 +123,7 @@ impl TuneUnpersistArgs {
         }
         let removed = removed.unwrap_or_default();
         let has_kept_files = !removed.kept.is_empty();
-        finish(json.as_ref(), &host, removed, |_| ())?;
+        write_state(json.as_ref(), &host, removed, Envelope::document)?;
         Ok(ExitCode::from(u8::from(has_kept_files)))
     }
 }
@@ -145,20 +146,6 @@ fn is_in_first_namespace(host: &Host) -> bool {
     let namespace = |process: &str| host.read_link(&format!("/proc/{process}/ns/net")).ok();
     let (first, own) = (namespace("1"), namespace("thread-self"));
     first.is_none() || own.is_none() || first == own
-}
-
-fn finish<T: CommandResult>(
-    json: Option<&OutputTarget>,
-    host: &Host,
-    result: T,
-    add_sections: impl Fn(&mut Document),
-) -> Result<()> {
-    let envelope = Envelope::new(HostSummary::observe(host), origin::unix_seconds(), result);
-    write_result(json, &envelope, || {
-        let mut document = envelope.document();
-        add_sections(&mut document);
-        document
-    })
 }
 
 /// Makes systemd reload its units. If that fails, the next boot loads them.

@@ -8,7 +8,7 @@ use clap::Args;
 use linerate_host::{Diagnosis, Host, Severity};
 use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::{RecordedTune, StateStore};
-use linerate_tune::plan::{self, PlanRehearsal, SkippedFinding};
+use linerate_tune::plan::{self, SkippedFinding};
 use linerate_tune::{TunePlan, TuneProfile};
 
 use super::arguments::StateDirArgs;
@@ -20,7 +20,7 @@ use crate::interrupt::InterruptFlag;
 use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
 use crate::render::text;
-use crate::view::{self, tune_plan::PlanView};
+use crate::view::{self, tune_plan::PlannedTune};
 
 #[derive(Debug, Args)]
 pub(super) struct TunePlanArgs {
@@ -48,13 +48,7 @@ impl TunePlanArgs {
         let plan = &planned_tune.plan;
         let mut printed = Ok(());
         if json != Some(OutputTarget::Stdout) {
-            let mut document = view::tune_plan::document(&PlanView {
-                plan,
-                host: &planned_tune.host,
-                rehearsal: planned_tune.rehearsal.as_ref(),
-                unseen: &planned_tune.unseen,
-                full: self.full,
-            });
+            let mut document = view::tune_plan::document(&planned_tune, self.full);
             if self.input.root.is_none() && !(plan.changes.is_empty() && plan.exclusions.is_empty()) {
                 let apply = self.state_dir.command("apply");
                 let text =
@@ -70,8 +64,7 @@ impl TunePlanArgs {
 
     fn plan(&self) -> Result<PlannedTune> {
         if let Some(file) = &self.plan {
-            let (plan, host) = (read_saved_plan(file)?, host_name(&Host::live()));
-            return Ok(PlannedTune { plan, host, rehearsal: None, unseen: Vec::new() });
+            return Ok(PlannedTune::of_plan(read_saved_plan(file)?, host_name(&Host::live())));
         }
         let planner = TunePlanner {
             input: self.input.clone(),
@@ -87,16 +80,6 @@ pub(super) struct TunePlanner {
     pub(super) profile: TuneProfile,
     /// The journal has the measured tunes of this host.
     pub(super) store: StateStore,
-}
-
-/// A plan and the facts known when it was made.
-pub(super) struct PlannedTune {
-    pub(super) plan: TunePlan,
-    pub(super) host: String,
-    /// Findings after the changes; `None` if the plan was not rehearsed.
-    pub(super) rehearsal: Option<PlanRehearsal>,
-    /// Parts of the host that could not be read, so that changes or other tools may be missing; one sentence each.
-    pub(super) unseen: Vec<String>,
 }
 
 impl TunePlanner {

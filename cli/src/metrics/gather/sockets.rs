@@ -6,7 +6,8 @@ use linerate_host::PacketPath;
 use linerate_host::stage::socket::{ServiceSockets, SocketProtocol, SteeringState};
 use linerate_host::stage::thread::ServingThread;
 
-use super::{CounterReset, GatheredSamples, MetricSelection, source_id};
+use super::{CounterReset, GatheredSamples, source_id};
+use crate::metrics::exporter::{ExporterOptions, OptionalMetrics};
 use crate::metrics::families::{
     LOST_PACKETS, SOCKET_BUFFER, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOCKET_STEERING, SOCKETS,
     THREAD_CPU_SECONDS, THREAD_ID_SECONDS, THREADS,
@@ -18,23 +19,23 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 // One label for all ports that the kernel gave to clients, because their number has no limit.
 const EPHEMERAL: &str = "ephemeral";
 
-pub(super) fn services(path: &PacketPath, selection: &MetricSelection, samples: &mut GatheredSamples) {
-    for service in path.socket.services().iter().filter(|service| selection.selects(service)) {
-        service_sockets(service, &port_of(path, selection, service), samples);
+pub(super) fn services(path: &PacketPath, options: &ExporterOptions, samples: &mut GatheredSamples) {
+    for service in path.socket.services().iter().filter(|service| options.selects(service)) {
+        service_sockets(service, &port_of(path, options, service), samples);
     }
 }
 
-impl MetricSelection {
+impl ExporterOptions {
     /// Whether the service is selected.
     fn selects(&self, service: &ServiceSockets) -> bool {
         self.ports.is_empty() || self.ports.contains(&service.local.port())
     }
 }
 
-fn port_of(path: &PacketPath, selection: &MetricSelection, service: &ServiceSockets) -> String {
+fn port_of(path: &PacketPath, options: &ExporterOptions, service: &ServiceSockets) -> String {
     let port = service.local.port();
     let (first, last) = path.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
-    let is_named = service.named || selection.ports.contains(&port);
+    let is_named = service.named || options.ports.contains(&port);
     if !is_named && (first..=last).contains(&port) { EPHEMERAL.to_owned() } else { port.to_string() }
 }
 
@@ -71,10 +72,10 @@ fn service_sockets(service: &ServiceSockets, port: &str, samples: &mut GatheredS
 /// The label of threads that serve several ports.
 const SEVERAL: &str = "several";
 
-pub(super) fn thread(path: &PacketPath, selection: &MetricSelection, samples: &mut GatheredSamples) {
+pub(super) fn thread(path: &PacketPath, options: &ExporterOptions, samples: &mut GatheredSamples) {
     let mut ports: BTreeMap<u64, String> = BTreeMap::new();
-    for service in path.socket.services().iter().filter(|service| selection.selects(service)) {
-        let port = port_of(path, selection, service);
+    for service in path.socket.services().iter().filter(|service| options.selects(service)) {
+        let port = port_of(path, options, service);
         ports.extend(service.sockets.iter().map(|socket| (socket.inode, port.clone())));
     }
     for thread in path.thread.serving.value().into_iter().flatten() {
@@ -85,14 +86,14 @@ pub(super) fn thread(path: &PacketPath, selection: &MetricSelection, samples: &m
             1 => served_ports.first().map_or(SEVERAL, |port| port.as_str()),
             _ => SEVERAL,
         };
-        thread_times(thread, port, selection, samples);
+        thread_times(thread, port, options, samples);
     }
 }
 
 fn thread_times(
     thread: &ServingThread,
     port: &str,
-    selection: &MetricSelection,
+    options: &ExporterOptions,
     samples: &mut GatheredSamples,
 ) {
     samples.add_gauge(&THREADS, &[port], 1.0);
@@ -101,7 +102,7 @@ fn thread_times(
         // The sockets of a thread are guessed from what it does at this moment, so its port changes.
         let source = source_id((thread.pid, thread.tid, mode));
         samples.add_moving_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
-        if selection.pids {
+        if options.with.contains(&OptionalMetrics::Pids) {
             let labels = [&*thread.pid.to_string(), &*thread.tid.to_string(), port, mode];
             samples.add_moving_counter(&THREAD_ID_SECONDS, &labels, source, *ticks);
         }

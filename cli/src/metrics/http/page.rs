@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::{HttpRequest, HttpResponse};
 use crate::metrics::exporter::Exporter;
 use crate::metrics::text::{self, ExpositionFormat};
+use crate::metrics::totals::Exposition;
 
-// How long a scrape is fresh: more frequent requests get the same text again.
+// How long a scrape is fresh: more frequent requests get the same values again.
 const FRESH: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
@@ -18,14 +19,8 @@ pub(crate) struct ExporterPages {
 #[derive(Debug)]
 struct ExporterState {
     exporter: Exporter,
-    last: Option<ScrapeText>,
-}
-
-#[derive(Debug)]
-struct ScrapeText {
-    at: Instant,
-    openmetrics: Arc<str>,
-    prometheus: Arc<str>,
+    /// When the last scrape ended, and its values.
+    last: Option<(Instant, Exposition)>,
 }
 
 impl ExporterPages {
@@ -59,23 +54,15 @@ impl ExporterPages {
     pub(crate) fn metrics(&self, format: ExpositionFormat) -> Arc<str> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
-        let scrape = match state.last.take() {
-            Some(last) if last.at.elapsed() < FRESH => last,
+        let (ended_at, exposition) = match state.last.take() {
+            Some(last) if last.0.elapsed() < FRESH => last,
             _ => {
                 let exposition = state.exporter.scrape();
-                let to_text = |format| text::write(&exposition, format).into();
-                ScrapeText {
-                    openmetrics: to_text(ExpositionFormat::OpenMetrics),
-                    prometheus: to_text(ExpositionFormat::Prometheus),
-                    at: Instant::now(),
-                }
+                (Instant::now(), exposition)
             }
         };
-        let text = match format {
-            ExpositionFormat::OpenMetrics => Arc::clone(&scrape.openmetrics),
-            ExpositionFormat::Prometheus => Arc::clone(&scrape.prometheus),
-        };
-        state.last = Some(scrape);
+        let text = text::write(&exposition, format).into();
+        state.last = Some((ended_at, exposition));
         text
     }
 }

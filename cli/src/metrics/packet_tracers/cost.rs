@@ -40,6 +40,7 @@ impl CostCollector {
         let (start_sender, start_receiver) = mpsc::channel();
         let thread = MeasuringThread::<CostTotals>::start(move |sums, is_stopped| {
             let host = Host::live();
+            // A session counts the CPU time of the thread that starts it as its own.
             let mut session = match CostSession::start(&host, None) {
                 Ok(session) => session,
                 Err(error) => {

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{Exporter, ExporterOptions, Exposition, ExpositionFormat, FAMILIES, MetricKind, family, text};
+use super::{
+    Exporter, ExporterOptions, Exposition, ExpositionFormat, FAMILIES, MetricKind, OptionalMetrics, family,
+    text,
+};
 use crate::fixture_hosts;
 use linerate_host::Host;
 use linerate_testkit::fixture::{Fixture, fixture, many};
 
 /// A fixture's exposition after this many scrapes.
-fn fixture_exposition(fixture: &Fixture, options: &ExporterOptions, scrapes: usize) -> Exposition {
+fn fixture_exposition(fixture: &Fixture, options: ExporterOptions, scrapes: usize) -> Exposition {
     let [host, _] = fixture_hosts::readings(fixture);
     let mut exporter = Exporter::new(host, options);
     (1..scrapes).for_each(|_| drop(exporter.scrape()));
@@ -31,8 +34,11 @@ fn every_series_is_unique_and_of_a_listed_family() {
     let fixtures = linerate_testkit::fixture::names().filter(|name| *name != "many").filter_map(fixture);
     for host in fixtures.chain([many(4, 2, 8)]) {
         let name = host.name;
-        let exposition =
-            fixture_exposition(&host, &ExporterOptions { pids: true, ..ExporterOptions::default() }, 2);
+        let exposition = fixture_exposition(
+            &host,
+            ExporterOptions { with: vec![OptionalMetrics::Pids], ..ExporterOptions::default() },
+            2,
+        );
         let order: Vec<usize> = exposition
             .families
             .iter()
@@ -63,8 +69,8 @@ fn every_series_is_unique_and_of_a_listed_family() {
 fn scraping_the_same_reading_twice_adds_nothing() {
     let host = fixture("makita-2016").expect("a fixture");
     let (once, twice) = (
-        fixture_exposition(&host, &ExporterOptions::default(), 1),
-        fixture_exposition(&host, &ExporterOptions::default(), 2),
+        fixture_exposition(&host, ExporterOptions::default(), 1),
+        fixture_exposition(&host, ExporterOptions::default(), 2),
     );
     for ((family, first), (_, second)) in once.families.iter().zip(&twice.families) {
         let of_host = !family.name.contains("exporter") && matches!(family.kind, MetricKind::Counter(_));
@@ -75,12 +81,12 @@ fn scraping_the_same_reading_twice_adds_nothing() {
 #[test]
 fn each_queue_has_a_series_up_to_the_series_limit() {
     let host = many(32, 4, 16);
-    let all = fixture_exposition(&host, &ExporterOptions::default(), 1);
+    let all = fixture_exposition(&host, ExporterOptions::default(), 1);
     assert_eq!(value(&all, "linerate_softirq_processed_packets_total", &["31"]), Some(4_000_000.0));
     assert_eq!(value(&all, "linerate_machine_cpu_seconds_total", &["31", "softirq"]), Some(6_400.0));
     let all_queues = numbers(&all, "linerate_rss_receive_packets");
     assert_eq!(all_queues.len(), 64);
-    let few = fixture_exposition(&host, &ExporterOptions { max_series: 10, ..ExporterOptions::default() }, 1);
+    let few = fixture_exposition(&host, ExporterOptions { max_series: 10, ..ExporterOptions::default() }, 1);
     // Ten queues, and for each interface a series for its other queues.
     let few_queues = numbers(&few, "linerate_rss_receive_packets");
     assert!((11..=14).contains(&few_queues.len()), "{few_queues:?}");
@@ -102,7 +108,7 @@ fn several_ports_include_services_on_the_loopback_and_no_other_services() {
     for ports in [vec![53], vec![53, 853], vec![53, 123, 853]] {
         let host = Host::scripted([("/proc/net/udp", format!("{header}{table}"))]);
         let options = ExporterOptions { ports: ports.clone(), ..ExporterOptions::default() };
-        let exposition = Exporter::new(host, &options).scrape();
+        let exposition = Exporter::new(host, options).scrape();
         for port in [53, 123, 853] {
             let sockets = value(&exposition, "linerate_socket_sockets", &["udp", &port.to_string()]);
             assert_eq!(sockets, ports.contains(&port).then_some(1.0), "{ports:?} {port}");
@@ -113,7 +119,7 @@ fn several_ports_include_services_on_the_loopback_and_no_other_services() {
 #[test]
 fn unreadable_values_are_absent_and_counted_as_unknown() {
     let host = Host::scripted::<String, String>([]);
-    let exposition = Exporter::new(host, &ExporterOptions::default()).scrape();
+    let exposition = Exporter::new(host, ExporterOptions::default()).scrape();
     assert_eq!(value(&exposition, "linerate_unknown", &["machine.kernel", "missing"]), Some(1.0));
     assert!(value(&exposition, "linerate_build_info", &[env!("CARGO_PKG_VERSION")]).is_some());
     assert!(exposition.families.iter().all(|(family, _)| !family.name.contains("softirq")));
@@ -122,7 +128,7 @@ fn unreadable_values_are_absent_and_counted_as_unknown() {
 #[test]
 fn findings_have_the_id_and_severity_of_their_rule() {
     let exposition =
-        fixture_exposition(&fixture("makita-2016").expect("a fixture"), &ExporterOptions::default(), 1);
+        fixture_exposition(&fixture("makita-2016").expect("a fixture"), ExporterOptions::default(), 1);
     let (_, rows) =
         exposition.families.iter().find(|(family, _)| family.name == "linerate_findings").expect("findings");
     let ids: BTreeSet<&str> = rows.iter().map(|row| row.labels[0].as_str()).collect();

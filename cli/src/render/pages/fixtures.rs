@@ -12,7 +12,7 @@ use crate::command::report::fleet_report::{FleetHost, FleetReport};
 use crate::command::report::reading;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, Warning};
-use crate::render::report::{OrderedResults, page};
+use crate::render::report::{join, page};
 use crate::render::{cost_fixtures, html, load_fixtures, result_fixtures};
 use crate::view::drops::tests::accounting;
 use crate::view::{boost, doctor, flame};
@@ -198,7 +198,7 @@ fn report(directory: &Path, with_path: bool) -> String {
     }
     let results = reading::read(&[directory]).expect("read");
     assert_eq!(results.unread.len(), 2, "{:?}", results.unread);
-    let report = OrderedResults::from_files(results).render_results().expect("joined");
+    let report = join(results).expect("joined");
     assert_eq!(report.members.len(), if with_path { 12 + text_results().len() } else { 2 });
     page(&report, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
 }

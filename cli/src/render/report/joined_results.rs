@@ -3,7 +3,8 @@
 use serde::Serialize;
 
 use crate::command::report::reading::UnreadFile;
-use crate::render::page::{self, PageHead};
+use crate::document::Document;
+use crate::render::page::{self, NOT_RECORDED};
 
 /// A result of a report.
 #[derive(Debug)]
@@ -11,7 +12,7 @@ pub(crate) struct JoinedResult {
     /// The id of the result in the page.
     pub(crate) id: String,
     pub(crate) file: String,
-    pub(crate) head: PageHead,
+    pub(crate) document: Document,
     pub(crate) body: String,
 }
 
@@ -59,19 +60,19 @@ impl JoinedResults {
     }
 
     /// The hosts of the results, each once.
-    pub(crate) fn hosts(&self) -> Vec<&str> {
-        let mut hosts: Vec<&str> = Vec::new();
-        for member in &self.members {
-            if !hosts.contains(&member.head.host.as_str()) && member.head.host != page::NOT_RECORDED {
-                hosts.push(&member.head.host);
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        let mut hosts: Vec<String> = Vec::new();
+        for host in self.members.iter().map(|member| member.document.origin.host_line()) {
+            if !hosts.contains(&host) && host != NOT_RECORDED {
+                hosts.push(host);
             }
         }
-        if hosts.is_empty() { vec![page::NOT_RECORDED] } else { hosts }
+        if hosts.is_empty() { vec![NOT_RECORDED.to_owned()] } else { hosts }
     }
 
     /// The time span of all results.
     pub(crate) fn time(&self) -> String {
-        let times = || self.members.iter().filter_map(|member| member.head.unix_seconds);
+        let times = || self.members.iter().filter_map(|member| member.document.origin.started_unix_seconds);
         match (times().min(), times().max()) {
             (Some(first), Some(last)) if first != last => {
                 format!("{} to {}", page::time(Some(first)), page::time(Some(last)))
@@ -86,15 +87,15 @@ impl JoinedResults {
     }
 
     pub(crate) fn index(&self) -> ReportIndex<'_> {
-        let report_entry = |member: &JoinedResult| ReportEntry {
-            file: member.file.clone(),
-            schema: member.head.schema.clone(),
-            version: member.head.version.clone(),
-            started_unix_seconds: member.head.unix_seconds,
-            host: member.head.host.clone(),
-            kind: member.head.title,
-            verdict: member.head.verdict.clone(),
-            mark: member.head.mark.as_ref().map(|mark| mark.words.clone()),
+        let report_entry = |JoinedResult { file, document, .. }: &JoinedResult| ReportEntry {
+            file: file.clone(),
+            schema: document.origin.schema.clone(),
+            version: document.origin.version.clone(),
+            started_unix_seconds: document.origin.started_unix_seconds,
+            host: document.origin.host_line(),
+            kind: document.title,
+            verdict: document.verdict.clone(),
+            mark: document.mark.as_ref().map(|mark| mark.words.clone()),
         };
         ReportIndex {
             path_from: self.path_member().map(|member| member.file.clone()),

@@ -14,10 +14,7 @@ fn join_fixtures() -> JoinedResults {
     write("c.json", serde_json::to_string(&result_fixtures::ladder_run()).expect("JSON"));
     write("d.json", "{\"schema\": \"linerate.labs/1\"}".to_owned());
     write("e.txt", "no result".to_owned());
-    let mut results =
-        OrderedResults::from_files(reading::read(&[directory.path().to_owned()]).expect("read"))
-            .render_results()
-            .expect("joined");
+    let mut results = join(reading::read(&[directory.path().to_owned()]).expect("read")).expect("joined");
     let prefix = format!("{}/", directory.path().display());
     for file in results.members.iter_mut().map(|member| &mut member.file) {
         *file = file.replace(&prefix, "");
@@ -53,13 +50,10 @@ fn tune_changes_and_undos_are_ordered_by_time() {
     write("b.json", "linerate.tune-undo/2", Some(1_700_000_020), undone);
     write("c.json", "linerate.tune-apply/2", Some(1_700_000_010), applied);
     write("d.json", "linerate.tune-undo/2", None, undone);
-    let results = OrderedResults::from_files(reading::read(&[directory.path().to_owned()]).expect("read"))
-        .render_results()
-        .expect("joined");
+    let results = join(reading::read(&[directory.path().to_owned()]).expect("read")).expect("joined");
     let files: Vec<&str> = results.members.iter().map(|member| file_name(&member.file)).collect();
     assert_eq!(files, ["d.json", "c.json", "b.json", "a.json"]);
-    assert_eq!(results.members[3].head.unix_seconds, Some(1_700_000_030));
-    assert_eq!(results.members[3].head.time, crate::render::page::time(Some(1_700_000_030)));
+    assert_eq!(results.members[3].document.origin.started_unix_seconds, Some(1_700_000_030));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::render::text::{Reader, table_lines};
 // A row per result with its verdict below, then the results that cannot be shown.
 pub(crate) fn text(report: &JoinedResults, style: TextStyle) -> String {
     let rows = report.members.iter().map(|member| {
-        let head = &member.head;
-        [&member.file, &head.schema, &head.time, &head.host].map(|text| Cell::from(text.clone()))
+        let origin = &member.document.origin;
+        [member.file.clone(), origin.schema.clone(), origin.time(), origin.host_line()].map(Cell::from)
     });
     let table = Table::new("file | schema | when | host").with_rows(rows);
     let mut lines = Vec::new();
@@ -20,10 +20,10 @@ pub(crate) fn text(report: &JoinedResults, style: TextStyle) -> String {
         for (row, member) in rows.zip(&report.members) {
             lines.push(row);
             let (tone, words) =
-                member.head.mark.as_ref().map_or((TextTone::Plain, String::new()), |mark| {
+                member.document.mark.as_ref().map_or((TextTone::Plain, String::new()), |mark| {
                     (mark.tone, format!("{}: ", mark.words))
                 });
-            lines.extend(wrapped(tone, &format!("{words}{}", member.head.verdict), style));
+            lines.extend(wrapped(tone, &format!("{words}{}", member.document.verdict), style));
         }
     }
     if !report.unread.is_empty() {

@@ -11,9 +11,9 @@ use crate::render::format;
 use crate::render::style::{TextTone, wrap};
 use crate::top::fit::severity_sign;
 use crate::top::panel::PanelStage;
-use crate::top::rows;
 use crate::top::spark::multi_line_spark;
 use crate::top::state::{TopOverlay, TopState};
+use crate::top::{rows, service_of_socket};
 
 const HELP: &[(&str, &str)] = &[
     ("← → tab 1-5", "select a stage (in a replay: tab, 1-5)"),
@@ -113,9 +113,7 @@ fn name(snapshot: &Snapshot, item: &HistoryItem) -> String {
         HistoryItem::Cpu(cpu) => format!("CPU {cpu}"),
         HistoryItem::Service(name) => name.clone(),
         HistoryItem::Socket(inode) => {
-            let mut services = snapshot.services.value().into_iter().flatten();
-            let service =
-                services.find(|service| service.sockets.iter().any(|socket| socket.inode == *inode));
+            let service = service_of_socket(snapshot, *inode);
             format!("socket {inode} of {}", service.map_or("a service that is gone", |service| &service.name))
         }
         HistoryItem::Thread(tid) => {

@@ -7,15 +7,15 @@ use super::*;
 use crate::top::sample;
 use crate::top::state::TopOverlay;
 
-fn buffer(state: &TopState, (width, height): (u16, u16), colour: bool) -> Buffer {
+fn buffer(state: &TopState, (width, height): (u16, u16), theme: ScreenTheme) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
-    terminal.draw(|frame| draw(frame, state, ScreenTheme { colour, ascii: false })).expect("drawn");
+    terminal.draw(|frame| draw(frame, state, theme)).expect("drawn");
     terminal.backend().buffer().clone()
 }
 
 /// The text of a screen.
 fn screen(state: &TopState, size: (u16, u16)) -> String {
-    let buffer = buffer(state, size, true);
+    let buffer = buffer(state, size, ScreenTheme { colour: true, ascii: false });
     let line = |y: u16| {
         let line: String = (0..size.0).map(|x| buffer[(x, y)].symbol()).collect();
         line.trim_end().to_owned()
@@ -92,7 +92,8 @@ fn an_overlay_scrolls_back_at_once_after_its_end() {
 #[test]
 fn disabling_colour_removes_colours_but_changes_no_text() {
     let state = state_of(sample::small());
-    let (plain, colour) = (buffer(&state, (120, 40), false), buffer(&state, (120, 40), true));
+    let [plain, colour] =
+        [false, true].map(|colour| buffer(&state, (120, 40), ScreenTheme { colour, ascii: false }));
     assert!(plain.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
     assert!(colour.content().iter().any(|cell| cell.fg == Color::Cyan));
     assert!(colour.content().iter().any(|cell| cell.fg == Color::Red), "losses are red");
@@ -106,11 +107,8 @@ fn a_terminal_without_unicode_gets_ascii() {
     let mut state = state_of(sample::big());
     for overlay in [None, Some(TopOverlay::Help), Some(TopOverlay::Details(HistoryItem::Cpu(0)))] {
         state.over = overlay;
-        let mut terminal = Terminal::new(TestBackend::new(200, 60)).expect("a screen");
-        let theme = ScreenTheme { colour: false, ascii: true };
-        terminal.draw(|frame| draw(frame, &state, theme)).expect("drawn");
-        let symbols: String =
-            terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        let buffer = buffer(&state, (200, 60), ScreenTheme { colour: false, ascii: true });
+        let symbols: String = buffer.content().iter().map(|cell| cell.symbol()).collect();
         assert!(symbols.is_ascii() && !symbols.replace("for 5 s into", "").contains("? ? ?"), "{symbols}");
     }
 }

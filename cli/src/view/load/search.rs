@@ -5,7 +5,7 @@ use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::{
     axis, base_document, chart_section, codes_fact, generator_facts, generator_text, latency_at,
-    latency_axis, latency_text, line_chart, loss_axis, mark, overload_section, seconds, with_method_section,
+    latency_axis, latency_text, line_chart, loss_axis, method_section, overload_section, seconds,
 };
 use crate::document::{
     Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Section, Table, Tile,
@@ -20,40 +20,35 @@ impl CommandResult for SearchReport {
     const SCHEMA: &'static str = "linerate.load-search/2";
 
     fn document(envelope: &Envelope<Self>) -> Document {
-        search(envelope)
+        let report = &envelope.result;
+        let method = &report.method;
+        let mut facts = generator_facts(&report.generator);
+        facts.extend(codes_fact(&report.capacity.codes));
+        facts.extend([
+            Fact::new("a rate holds with", bounds(method)),
+            Fact::new("each rate offered for", seconds(method.slot_seconds)),
+            Fact::new("after a lead-in of", seconds(method.lead_in_seconds)),
+            Fact::new("confirmed for", seconds(method.confirm_slot_seconds)),
+            Fact::new("resolution", percent(method.resolution_ratio)),
+        ]);
+        let about = generator_text(&report.generator);
+        let verdict = format!("Capacity: {}", headline(report));
+        let mut sections = vec![
+            Section::default().only_for(Audience::Text).with(about.clone()).with(text_facts(report)),
+            chart_section(charts(report)),
+            Section::new("Each search").only_for(Audience::Page).with(searches_table(report)),
+        ];
+        if !report.overload.is_empty() {
+            sections.push(overload_section(&report.overload));
+        }
+        sections.push(method_section(facts));
+        Document {
+            about,
+            tiles: tiles(report),
+            sections,
+            ..base_document("Capacity by search", verdict, envelope, &report.missed)
+        }
     }
-}
-
-fn search(envelope: &Envelope<SearchReport>) -> Document {
-    let report = &envelope.result;
-    let method = &report.method;
-    let mut facts = generator_facts(&report.generator);
-    facts.extend(codes_fact(&report.capacity.codes));
-    facts.extend([
-        Fact::new("a rate holds with", bounds(method)),
-        Fact::new("each rate offered for", seconds(method.slot_seconds)),
-        Fact::new("after a lead-in of", seconds(method.lead_in_seconds)),
-        Fact::new("confirmed for", seconds(method.confirm_slot_seconds)),
-        Fact::new("resolution", percent(method.resolution_ratio)),
-    ]);
-    let about = generator_text(&report.generator);
-    let verdict = format!("Capacity: {}", headline(report));
-    let mut sections = vec![
-        Section::default().only_for(Audience::Text).with(about.clone()).with(text_facts(report)),
-        chart_section(charts(report)),
-        Section::new("Each search").only_for(Audience::Page).with(searches_table(report)),
-    ];
-    if !report.overload.is_empty() {
-        sections.push(overload_section(&report.overload));
-    }
-    let result = Document {
-        about,
-        mark: mark(&report.missed),
-        tiles: tiles(report),
-        sections,
-        ..base_document("Capacity by search", verdict, envelope, &report.missed)
-    };
-    with_method_section(result, facts)
 }
 
 fn text_facts(report: &SearchReport) -> Vec<Fact> {

@@ -32,7 +32,7 @@ fn curves(page: &str) -> usize {
 
 #[test]
 fn a_slot_page_has_four_curves_over_time() {
-    let page = page(&slot(&load_fixtures::envelope()));
+    let page = page(&load_fixtures::envelope().document());
     assert_eq!(curves(&page), 4);
     for words in ["NOERROR", "code 11", "Missed:"] {
         assert!(page.contains(words), "{words}");
@@ -47,7 +47,7 @@ fn a_slot_without_intervals_and_codes_has_a_page_without_curves() {
     envelope.result.outcome = load_fixtures::outcome(1.0, 3);
     envelope.result.outcome.intervals.clear();
     envelope.result.outcome.codes.clear();
-    assert_eq!(curves(&page(&slot(&envelope))), 0);
+    assert_eq!(curves(&page(&envelope.document())), 0);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_search_without_a_capacity_has_a_page_and_text() {
 
 #[test]
 fn slot_text_has_counts_codes_and_warnings() {
-    let text = plain(&slot(&load_fixtures::envelope()));
+    let text = plain(&load_fixtures::envelope().document());
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("\nMissed: 1.0 % of the requests were lost"), "{text}");
     assert!(words.contains("sent 3,000, answered 2,970, lost 30 (1.0 %)"), "{text}");
@@ -130,9 +130,9 @@ fn requests_without_a_reply_have_reasons_that_add_up() {
     assert_eq!(counts.collect::<Vec<_>>(), [40, 3, 5, 52], "{reasons}");
     assert!(!reasons.contains("--workload"), "{reasons}");
     envelope.result.outcome.answered = 0;
-    assert!(plain(&slot(&envelope)).contains("--workload"), "nothing was answered");
+    assert!(plain(&envelope.document()).contains("--workload"), "nothing was answered");
     envelope.result.outcome.lost = 0;
-    assert!(!plain(&slot(&envelope)).contains("no reply"));
+    assert!(!plain(&envelope.document()).contains("no reply"));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn refused_requests_count_as_sent() {
     envelope.result.outcome.send_errors.refused = 50;
     for no_reply in [false, true] {
         envelope.result.no_reply = no_reply;
-        let document = slot(&envelope);
+        let document = envelope.document();
         assert!(!page(&document).contains("not sent") && !plain(&document).contains("not sent"));
     }
 }

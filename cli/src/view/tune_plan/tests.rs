@@ -6,8 +6,7 @@ const WIDE: TextStyle = TextStyle { width: 100, colour: false };
 const NARROW: TextStyle = TextStyle { width: 60, colour: false };
 
 fn plan(plan: &TunePlan, host: &str, full: bool, style: TextStyle) -> String {
-    let view = PlanView { plan, host, rehearsal: None, unseen: &[], full };
-    text::text(&document(&view), style)
+    text::text(&document(&PlannedTune::of_plan(plan.clone(), host), full), style)
 }
 
 fn sample() -> TunePlan {

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::scene::{BUSY_RATE, BoostServersTestHost, checked_output};
+use super::scene::{BUSY_RATE, BoostServersTestHost};
 use super::traces::traces;
-use crate::support::{count, machine};
-use crate::tune::scene::output_text;
+use crate::support::{checked_document, count, errors_of, machine};
 
 const PORT: u16 = 5300;
 
@@ -19,12 +18,10 @@ fn harmful_boost_is_undone_and_clients_get_replies_again() {
     let pid = host.serve(PORT, server, &[&port, "--stateful"]);
     let load = host.start_load(PORT, BUSY_RATE, &[]);
     let before = traces(&host, pid, PORT);
-    let output = host.boost(&["--port", &port, "apply", "--yes", "--look", "0.5", "--json", "-"]).output();
-    let output = output.expect("the command starts");
-    let (out, _) = checked_output(1, &["apply"], &output);
-    let applied: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let output = host.run(&["--port", &port, "apply", "--yes", "--look", "0.5", "--json", "-"]);
+    let applied = checked_document(&output, 1, "linerate.boost-apply/2");
     let verification = &applied["result"]["verification"];
-    assert_eq!(verification["verdict"], "harmful", "{}", output_text(&output).1);
+    assert_eq!(verification["verdict"], "harmful", "{}", errors_of(&output));
     assert!(verification["why"].as_str().is_some_and(|why| why.contains("clients")), "{verification}");
     assert_eq!((&applied["result"]["undone"], traces(&host, pid, PORT)), (&true.into(), before));
     let (status, _) = host.expect(0, &["status"]);

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::scene::BoostServersTestHost;
-use crate::support::machine;
-use crate::tune::scene::output_text;
+use crate::support::{document_of, errors_of, machine};
 
 /// Requests per second.
 const RATES: [f64; 2] = [0.0, 2_000.0];
@@ -23,15 +22,12 @@ const SERVERS: [(&str, &str); 7] = [
 /// Doctor's findings with a severity above note, except the CPU time that the hypervisor takes: this
 /// machine may be a guest beside busy ones.
 fn findings(host: &BoostServersTestHost, port: u16) -> Vec<String> {
-    let mut doctor = host.scene.on_host(crate::support::program());
     // --interval compares two readings. Counters since boot include other tests on this machine.
-    doctor.args(["doctor", "--port", &port.to_string(), "--interval", "1", "--json", "-"]);
-    let output = doctor.output().expect("the command starts");
-    let (out, err) = output_text(&output);
-    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    let output = host.doctor(port, &["--interval", "1"]);
+    let document = document_of(&output);
     let all = document["result"]["findings"].as_array().expect("findings");
     let above_note: Vec<&Value> = all.iter().filter(|finding| finding["severity"] != "note").collect();
-    assert_eq!(output.status.code(), Some(i32::from(!above_note.is_empty())), "{out}{err}");
+    assert_eq!(output.status.code(), Some(i32::from(!above_note.is_empty())), "{}", errors_of(&output));
     let of_servers = above_note.into_iter().filter(|finding| finding["id"] != "machine.steal");
     of_servers.map(|finding| format!("{} {}", finding["severity"], finding["title"])).collect()
 }

@@ -1,6 +1,6 @@
 //! `linerate boost` reports why it cannot boost a server.
 
-use super::scene::{BoostServersTestHost, checked_output};
+use super::scene::BoostServersTestHost;
 use super::traces::steering;
 use crate::tune::scene::output_text;
 
@@ -17,8 +17,7 @@ fn boost_keeps_the_steering_of_a_self_steering_server_and_reports_a_single_socke
         let (out, err) = host.expect(1, &apply);
         assert!(err.contains("nothing can be done from outside"), "{sockets}: {out}{err}");
         assert_eq!((out.lines().count(), err.lines().count()), (0, 1), "{sockets}: {out}{err}");
-        let output = host.boost(&apply[..4]).output().expect("it starts");
-        let (out, err) = output_text(&output);
+        let (out, err) = output_text(&host.run(&apply[..4]));
         assert!(out.lines().chain(err.lines()).any(|line| line.contains("steered")), "{sockets}: {out}{err}");
         assert_eq!(before, steering(&host, PORT), "{sockets}");
         host.end_servers();
@@ -26,6 +25,6 @@ fn boost_keeps_the_steering_of_a_self_steering_server_and_reports_a_single_socke
     host.serve_echo(PORT, &["--sockets", "shared", "--no-pin"]);
     let (out, _) = host.expect(0, &["--port", &port, "plan"]);
     assert!(out.contains("one socket"), "{out}");
-    let (out, err) = checked_output(1, &["apply"], &host.boost(&apply).output().expect("it starts"));
+    let (out, err) = host.expect(1, &apply);
     assert!(format!("{out}{err}").contains("one socket"), "{out}{err}");
 }

@@ -10,9 +10,9 @@ use linerate_testkit::reflector::installed::find;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::schema::conforms;
 use crate::support::{
-    TestChild, await_line, has_two_cpus, is_installed, program, read_document, signal, skip, within,
+    TestChild, await_line, checked_document, document_of, has_two_cpus, is_installed, program, read_document,
+    signal, skip, text_of, within,
 };
 use crate::tune::scene::{TuneTestLab, output_text, text};
 
@@ -142,26 +142,33 @@ impl BoostServersTestHost {
         command
     }
 
+    /// Runs `linerate boost` to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        self.boost(arguments).output().expect("the command starts")
+    }
+
     /// Runs `linerate boost` and checks its exit status. Returns standard output and standard
     /// error.
     pub(crate) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
-        let output = self.boost(arguments).output().expect("the command starts");
-        checked_output(status, arguments, &output)
+        checked_output(status, arguments, &self.run(arguments))
     }
 
     /// The `result` of the command's JSON document, which has to match its schema.
     pub(crate) fn document(&self, arguments: &[&str]) -> Value {
-        let (out, err) = self.expect(0, &[arguments, &["--json", "-"]].concat());
-        let document = serde_json::from_str::<Value>(&out);
-        let mut document = document.unwrap_or_else(|error| panic!("{error}: {out}{err}"));
-        if arguments.contains(&"status") {
-            conforms(&document, "linerate.boost-status/2");
-        } else if arguments.contains(&"apply") {
-            conforms(&document, "linerate.boost-apply/2");
-        } else {
-            conforms(&document, "linerate.boost/2");
-        }
-        document["result"].take()
+        let schema = match arguments {
+            _ if arguments.contains(&"status") => "linerate.boost-status/2",
+            _ if arguments.contains(&"apply") => "linerate.boost-apply/2",
+            _ => "linerate.boost/2",
+        };
+        let output = self.run(&[arguments, &["--json", "-"]].concat());
+        checked_document(&output, 0, schema)["result"].take()
+    }
+
+    /// Runs `linerate doctor` for the server on a port of the receiver.
+    pub(crate) fn doctor(&self, port: u16, arguments: &[&str]) -> Output {
+        let mut doctor = self.scene.on_host(program());
+        doctor.args(["doctor", "--port", &port.to_string(), "--json", "-"]).args(arguments);
+        doctor.output().expect("the command starts")
     }
 
     /// `linerate load` from the other host to this port, on CPUs 0 and 1.
@@ -176,9 +183,7 @@ impl BoostServersTestHost {
     /// Runs `linerate load` to its end. Returns the `result` of its document.
     pub(crate) fn run_load(&self, port: u16, arguments: &[&str]) -> Value {
         let output = self.load(port, arguments).args(["--json", "-"]).output().expect("it starts");
-        let (out, err) = output_text(&output);
-        let document = serde_json::from_str::<Value>(&out);
-        document.unwrap_or_else(|error| panic!("{error}: {out}{err}"))["result"].take()
+        document_of(&output)["result"].take()
     }
 
     /// Datagrams that both hosts dropped because a socket buffer was full (UdpRcvbufErrors).
@@ -188,8 +193,7 @@ impl BoostServersTestHost {
 
     /// A counter of UDP over IPv4 (`/proc/net/snmp`).
     fn counter(&self, host: &str, name: &str) -> u64 {
-        let output = self.scene.on(host, "cat").arg("/proc/net/snmp").output().expect("cat");
-        let (snmp, _) = output_text(&output);
+        let snmp = text_of(&self.scene.on(host, "cat").arg("/proc/net/snmp").output().expect("cat"));
         let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
         let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
         let at = names.split(' ').position(|column| column == name).expect("the counter");

@@ -9,11 +9,9 @@ use linerate_host::Setting;
 use linerate_host::setting::{SocketAt, SocketKnob};
 use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-use serde_json::Value;
 
 use super::scene::BoostServersTestHost;
-use crate::support::program;
-use crate::tune::scene::output_text;
+use crate::support::document_of;
 
 /// The values of a server's settings, by name.
 pub(crate) type ServerSettingValues = BTreeMap<String, String>;
@@ -73,10 +71,7 @@ pub(crate) fn traces(host: &BoostServersTestHost, pid: u32, port: u16) -> Server
 
 /// How the kernel chooses among the sockets of each UDP group of the port.
 pub(super) fn steering(host: &BoostServersTestHost, port: u16) -> Vec<(String, String)> {
-    let mut doctor = host.scene.on_host(program());
-    doctor.args(["doctor", "--port", &port.to_string(), "--json", "-"]);
-    let (out, err) = output_text(&doctor.output().expect("doctor starts"));
-    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    let document = document_of(&host.doctor(port, &[]));
     let services = document["result"]["stages"]["socket"]["services"].as_array().expect("services").clone();
     let udp = services.into_iter().filter(|service| service["protocol"] == "udp");
     udp.map(|service| (service["local"].to_string(), service["steering"].to_string())).collect()

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::net::sockopt;
 
-use super::scene::{ADDRESS, DropsTestLab, PORT};
-use crate::support::{has_two_cpus, machine, program, run_on, skip, within};
+use super::scene::{ADDRESS, DropsTestLab, PORT, drain_until, send};
+use crate::support::{has_two_cpus, machine, program, run_on, skip};
 
 /// A machine-wide setting, restored at the end.
 struct HostSettingGuard {
@@ -50,18 +50,11 @@ fn full_connection_table_is_counted_as_conntrack_full() {
     };
     let server = scene.server();
     let clients: Vec<_> = (0..FLOWS).map(|_| scene.client()).collect();
-    server.set_nonblocking(true).expect("it does not wait");
     let dropped = || statistics(&scene).iter().map(|cpu| cpu[DROP]).sum::<u64>();
     let before = dropped();
     let output = scene.run_during(|| {
-        clients.iter().for_each(|client| super::scene::send(client, 1));
-        let mut read = 0;
-        within(20, "all are dropped or read", || {
-            while server.recv(&mut [0; 200]).is_ok() {
-                read += 1;
-            }
-            read + dropped() - before == FLOWS
-        });
+        clients.iter().for_each(|client| send(client, 1));
+        drain_until(&server, FLOWS, || dropped() - before);
     });
     let dropped = dropped() - before;
     // Some new flows evict an old entry from a nearby hash bucket.
@@ -134,15 +127,8 @@ fn exhausted_udp_memory_is_counted_as_udp_memory() {
         sockets.trim_matches(['d', ')']).parse().expect("a count")
     };
     let output = scene.run_during(|| {
-        super::scene::send(&client, SENT);
-        let mut read = 0;
-        server.set_nonblocking(true).expect("it does not wait");
-        within(20, "all are refused or read", || {
-            while server.recv(&mut [0; 200]).is_ok() {
-                read += 1;
-            }
-            read + refused_count() == SENT
-        });
+        send(&client, SENT);
+        drain_until(&server, SENT, refused_count);
     });
     assert!(refused_count() > 0);
     output.assert_only_loss("requests", "udp-memory", refused_count());

@@ -1,11 +1,11 @@
 //! Lost requests: each test has one cause, and `drops` counts the loss where it happens.
 
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::SocketAddrV4;
 
 use linerate_testkit::reflector::XdpService;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
-use super::scene::{ADDRESS, DropsTestLab, PORT, exchange, send, target};
+use super::scene::{ADDRESS, DropsTestLab, PORT, drain, drain_until, exchange, send, target};
 use crate::support::{shell, within};
 
 #[test]
@@ -36,11 +36,7 @@ fn full_receive_buffers_are_counted_as_receive_buffer() {
     let full_count = || scene.counter("Udp", "RcvbufErrors") - before;
     let output = scene.run_during(|| {
         send(&client, SENT);
-        let mut read = 0;
-        within(20, "all are refused or read", || {
-            read += drain(&server);
-            read + full_count() == SENT
-        });
+        drain_until(&server, SENT, full_count);
     });
     assert!(full_count() > SENT / 2);
     output.assert_only_loss("requests", "receive-buffer", full_count());
@@ -136,16 +132,6 @@ fn datagrams_longer_than_the_read_buffer_are_counted_as_truncated() {
         }
     });
     output.assert_only_loss("requests", "truncated", 30);
-}
-
-/// Reads all waiting datagrams and returns their number.
-fn drain(server: &UdpSocket) -> u64 {
-    server.set_nonblocking(true).expect("it does not wait");
-    let mut read = 0;
-    while server.recv(&mut [0; 200]).is_ok() {
-        read += 1;
-    }
-    read
 }
 
 /// Bytes in the receive queue of the port's socket.

@@ -1,7 +1,7 @@
 //! Lost replies.
 
-use super::scene::{DropsTestLab, send};
-use crate::support::{skip, within};
+use super::scene::{DropsTestLab, drain_until, send};
+use crate::support::skip;
 use crate::sys::open_tun;
 
 #[test]
@@ -10,20 +10,10 @@ fn qdisc_drops_are_counted_as_qdisc_drop() {
     const SENT: u64 = 200;
     scene.shell("tc qdisc replace dev eth0 root tbf rate 1mbit burst 1600 limit 1600");
     let (_echo, client) = (scene.echo(), scene.client());
-    client.set_nonblocking(true).expect("it does not wait");
-    let dropped = || -> u64 {
-        let text = scene.shell("tc -s qdisc show dev eth0 | grep -o 'dropped [0-9]*'");
-        text.trim_start_matches("dropped ").parse().expect("a count")
-    };
+    let dropped = || scene.dropped_by_qdisc("eth0");
     let output = scene.run_during(|| {
         send(&client, SENT);
-        let mut answered = 0;
-        within(20, "all are dropped or answered", || {
-            while client.recv(&mut [0; 200]).is_ok() {
-                answered += 1;
-            }
-            answered + dropped() == SENT
-        });
+        drain_until(&client, SENT, dropped);
     });
     assert!(dropped() > SENT / 2);
     // tbf reports the kernel's common reason, not the one for exceeded limits.

@@ -12,7 +12,7 @@ use linerate_testkit::reflector::RunningReflector;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{TestDirectory, count, is_root, program, shell, start_echo, start_lab};
+use crate::support::{TestDirectory, count, is_root, program, shell, start_echo, start_lab, within};
 
 /// The receiver's address on its first link.
 pub(super) const ADDRESS: &str = "198.18.0.1";
@@ -81,6 +81,12 @@ impl DropsTestLab {
     /// Runs a shell script on the receiver. Returns standard output.
     pub(super) fn shell(&self, script: &str) -> String {
         shell(self.receiver(), script)
+    }
+
+    /// Packets that the qdisc of an interface of the receiver dropped.
+    pub(super) fn dropped_by_qdisc(&self, interface: &str) -> u64 {
+        let text = self.shell(&format!("tc -s qdisc show dev {interface} | grep -o 'dropped [0-9]*'"));
+        text.trim_start_matches("dropped ").parse().expect("a count")
     }
 
     /// A socket on a lab host, with a read timeout.
@@ -238,6 +244,25 @@ pub(super) fn exchange(client: &UdpSocket, requests: u64, replies: u64) {
     for _ in 0..replies {
         client.recv(&mut [0; 200]).expect("a reply");
     }
+}
+
+/// Reads all waiting datagrams and returns their number.
+pub(super) fn drain(socket: &UdpSocket) -> u64 {
+    socket.set_nonblocking(true).expect("it does not wait");
+    let mut read = 0;
+    while socket.recv(&mut [0; 200]).is_ok() {
+        read += 1;
+    }
+    read
+}
+
+/// Reads datagrams until all that were sent are either read or among the `lost`.
+pub(super) fn drain_until(socket: &UdpSocket, sent: u64, lost: impl Fn() -> u64) {
+    let mut read = 0;
+    within(20, "all are lost or read", || {
+        read += drain(socket);
+        read + lost() == sent
+    });
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::net::UdpSocket;
 
-use super::scene::{DropsOutput, DropsTestLab, PORT};
-use crate::support::{shell, skip, start_on, within};
+use super::scene::{DropsOutput, DropsTestLab, PORT, drain_until};
+use crate::support::{shell, skip, start_on};
 use crate::sys::open_tap;
 
 /// Packets to each destination, and the length of a tap's queue in packets.
@@ -75,22 +75,12 @@ fn drops_names_full_taps_and_shaped_container_veths_on_a_bridge() {
         "ip tuntap add tap1 mode tap; for port in tap0 tap1; do ip link set $port master br0 up; done; \
          bridge fdb add {MACHINE} dev tap0 master static; bridge fdb add {OFF} dev tap1 master static"
     ));
-    let dropped = || -> u64 {
-        let text = scene.shell("tc -s qdisc show dev eth1 | grep -o 'dropped [0-9]*'");
-        text.trim_start_matches("dropped ").parse().expect("a count")
-    };
-    server.set_nonblocking(true).expect("it does not wait");
+    let dropped = || scene.dropped_by_qdisc("eth1");
     let output = scene.run_during(|| {
         for address in ["198.18.0.50", "198.18.0.51", "198.18.0.200"] {
             send(&client, address, SENT);
         }
-        let mut served = 0;
-        within(20, "all are dropped or received", || {
-            while server.recv(&mut [0; 200]).is_ok() {
-                served += 1;
-            }
-            served + dropped() == SENT
-        });
+        drain_until(&server, SENT, dropped);
     });
     container.kill().expect("killed");
     assert!(dropped() > 0);

@@ -1,10 +1,10 @@
 //! A lab whose receiver runs copies of a server that is compiled for the test.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read};
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -166,13 +166,12 @@ impl ReplicaRun {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
         let (sender, lines) = channel();
         let (out, err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
-        let other = sender.clone();
-        std::thread::spawn(move || {
-            BufReader::new(out).lines().map_while(Result::ok).for_each(|line| drop(other.send(line)));
-        });
-        std::thread::spawn(move || {
-            BufReader::new(err).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
-        });
+        for pipe in [Box::new(out) as Box<dyn Read + Send>, Box::new(err)] {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                BufReader::new(pipe).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+            });
+        }
         Self { child, lines, output: String::new() }
     }
 
@@ -191,17 +190,11 @@ impl ReplicaRun {
     /// Waits for a line with these words, and returns it.
     pub(super) fn until(&mut self, words: &str) -> String {
         loop {
-            match self.lines.recv_timeout(Duration::from_secs(PATIENCE)) {
-                Ok(line) => {
-                    self.output.push_str(&line);
-                    self.output.push('\n');
-                    if line.contains(words) {
-                        return line;
-                    }
-                }
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    panic!("no line with '{words}': {}", self.output)
-                }
+            let line = self.lines.recv_timeout(Duration::from_secs(PATIENCE));
+            let line = line.unwrap_or_else(|_| panic!("no line with '{words}': {}", self.output));
+            self.output += &format!("{line}\n");
+            if line.contains(words) {
+                return line;
             }
         }
     }

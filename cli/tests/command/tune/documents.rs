@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, text};
 use crate::schema::conforms;
+use crate::support::document_of;
 
 #[test]
 fn json_of_each_tune_verb_matches_its_schema() {
     let Some(scene) = TuneTestLab::up() else { return };
-    let document = |verb: &str, arguments: &[&str]| -> Value {
-        let (out, err) = scene.expect_any(verb, &[arguments, &["--json", "-"]].concat());
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("tune {verb}: {error}: {out}{err}"))
+    let document = |verb: &str, arguments: &[&str]| {
+        document_of(&scene.run(verb, &[arguments, &["--json", "-"]].concat()))
     };
     conforms(&document("plan", &["--interface", "eth0"]), "linerate.plan/2");
     // A plan without changes makes no tune.

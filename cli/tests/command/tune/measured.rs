@@ -15,10 +15,10 @@ use rustix::process::Signal;
 use rustix::thread::LinkNameSpaceType;
 use serde_json::{Value, json};
 
-use super::scene::{TuneTestLab, output_text};
+use super::scene::TuneTestLab;
 use crate::ladder::generators::SshTestGenerators;
 use crate::schema::conforms;
-use crate::support::{TestChild, machine, program, signal, skip};
+use crate::support::{TestChild, document_of, errors_of, machine, program, signal, skip};
 
 /// How the clients of the server send.
 #[derive(Clone, Copy, PartialEq)]
@@ -110,8 +110,7 @@ fn buffer_plan(scene: &TuneTestLab, bytes: &str) -> Option<Value> {
     let arguments =
         ["boost", "plan", "--port", "7777", "--receive-buffer", "64000000", "--no-steer", "--no-pin"];
     let output = scene.on_host(program()).args(arguments).args(["--no-datagrams", "--json", "-"]).output();
-    let (out, err) = output_text(&output.expect("the command starts"));
-    let boost: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    let boost = document_of(&output.expect("the command starts"));
     let changes = boost["result"]["plan"]["changes"].as_array()?;
     let mut plan = scene.plan_of(&[]);
     let changes = changes.iter().filter(|change| change["setting"]["socket"]["knob"] == "receive_buffer");
@@ -136,13 +135,12 @@ fn xps(scene: &TuneTestLab) -> String {
 
 /// The result of `tune apply --json -`, and standard error. Skips the test if the kernel cannot measure.
 fn measured_result(output: &Output) -> Option<(Value, String)> {
-    let (out, err) = output_text(output);
+    let err = errors_of(output);
     if err.contains("CAP_BPF") || err.contains("Linux 6.3") {
         skip(err.trim());
         return None;
     }
-    let mut document: Value =
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    let mut document = document_of(output);
     conforms(&document, "linerate.tune-apply/2");
     Some((document["result"].take(), err))
 }

@@ -1,12 +1,7 @@
 //! Applied changes are in effect, and undo restores the original values.
 
-use serde_json::Value;
-
 use super::scene::TuneTestLab;
-
-fn parse(out: &str) -> Value {
-    serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}: {out}"))
-}
+use crate::support::{checked_document, document_of};
 
 #[test]
 fn applied_changes_are_in_effect_until_undo() {
@@ -23,9 +18,8 @@ fn applied_changes_are_in_effect_until_undo() {
 
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("made; 8 settings in effect\n"), "{out}");
-    let (out, _) = scene.expect(0, "status", &["--json", "-"]);
-    let status = parse(&out);
-    assert_eq!(status["schema"], "linerate.tune-status/2");
+    let output = scene.run("status", &["--json", "-"]);
+    let status = checked_document(&output, 0, "linerate.tune-status/2");
     let changes = plan["changes"].as_array().expect("changes").len();
     let settings = status["result"]["tunes"][0]["settings"].as_array().expect("settings").clone();
     assert_eq!(settings.len(), changes);
@@ -42,8 +36,8 @@ fn applied_changes_are_in_effect_until_undo() {
     let (first, second) = out.split_once("\n2 ").expect("two tunes");
     assert!(first.contains("8 settings written; undone"), "{out}");
     assert!(second.contains("0 settings written"), "{out}");
-    let (out, _) = scene.expect(0, "history", &["--json", "-"]);
-    assert_eq!(parse(&out)["result"]["tunes"].as_array().map(Vec::len), Some(2));
+    let output = scene.run("history", &["--json", "-"]);
+    assert_eq!(document_of(&output)["result"]["tunes"].as_array().map(Vec::len), Some(2));
     let (_, err) = scene.expect(2, "undo", &[]);
     assert_eq!(err, "linerate: nothing to undo: no tune is in effect\n");
 }
