@@ -1,7 +1,6 @@
 //! The lab, servers and clients that the AF_XDP tests use.
 
 use std::error::Error;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,16 +12,9 @@ use linerate_lab::{Lab, LabHost};
 pub(crate) type XdpTestResult = Result<(), Box<dyn Error>>;
 
 /// The reason why a test cannot run on this machine.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct XdpTestSkip(pub(crate) String);
-
-impl fmt::Display for XdpTestSkip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for XdpTestSkip {}
 
 /// A lab with two queues.
 pub(crate) struct XdpTestLab {
