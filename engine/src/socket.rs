@@ -256,9 +256,7 @@ impl SocketSetup {
     }
 
     fn set_busy_poll(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
-        let Some(duration) = self.busy_poll else {
-            return Ok(());
-        };
+        let Some(duration) = self.busy_poll else { return Ok(()) };
         let microseconds = i32::try_from(duration.as_micros()).unwrap_or(i32::MAX);
         let Err(error) = option::set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds) else {
             return Ok(());
