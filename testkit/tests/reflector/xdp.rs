@@ -55,8 +55,9 @@ fn addresses(lab: &Lab, port: u16) -> Vec<SocketAddr> {
 #[test]
 fn xdp_reflector_replies_have_valid_checksums() {
     let test = "xdp_reflector_replies_have_valid_checksums";
-    let Some(scene) = scene(test, XdpService::reflector().port(7_000)) else { return };
-    let Scene { lab, service, .. } = scene;
+    let Some(Scene { lab, service, _passer }) = scene(test, XdpService::reflector().port(7_000)) else {
+        return;
+    };
     let mut request_count = 0;
     for address in addresses(&lab, 7_000) {
         let client = client(&lab, address);
@@ -77,8 +78,10 @@ fn xdp_reflector_replies_have_valid_checksums() {
 #[test]
 fn xdp_sink_passes_shorter_payloads_to_sockets() {
     let service = XdpService::sink().port(7_000).shortest_payload(5);
-    let Some(scene) = scene("xdp_sink_passes_shorter_payloads_to_sockets", service) else { return };
-    let Scene { lab, service, .. } = scene;
+    let Some(Scene { lab, service, _passer }) = scene("xdp_sink_passes_shorter_payloads_to_sockets", service)
+    else {
+        return;
+    };
     for address in addresses(&lab, 7_000) {
         let server = lab.receiver().run(|| UdpSocket::bind(address)).unwrap().unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
