@@ -35,7 +35,7 @@ fn nice(value: i32) {
 
 fn now_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).expect("after boot") * 1_000_000_000 + time.tv_nsec as u64
+    Duration::try_from(time).expect("after boot").as_nanos() as u64
 }
 
 struct DelayScene {
