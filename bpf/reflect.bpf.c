@@ -1,6 +1,6 @@
 // UDP services of known behavior in XDP: `reflect` returns each request with XDP_TX, `sink` counts
 // and drops each request. Both pass all other packets. Checksums stay valid: swapping addresses and
-// ports does not change the sum, and `damage` corrects the checksum.
+// ports does not change the sum.
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -17,15 +17,12 @@
 // Set before loading; 0 disables a setting.
 const volatile __u16 served_port;      // destination port, host byte order; 0: any port
 const volatile __u32 shortest_payload; // bytes; shorter datagrams pass
-const volatile __u64 drop_every;
-const volatile __u64 corrupt_every;
 
 // Counters of a CPU, in the order of XdpService::account (testkit/src/reflector/xdp.rs).
 struct account {
     __u64 received;
     __u64 answered;
     __u64 dropped;
-    __u64 corrupted;
 };
 
 struct {
@@ -112,38 +109,11 @@ static __always_inline void turn_round(struct datagram *found) {
     found->udp->dest = port;
 }
 
-// Changes one bit in a 16-bit word of the payload and corrects the checksum (RFC 1624), so that the
-// stack of the receiver does not drop the datagram. The word differs between requests. Returns 0 if
-// there is no whole word.
-static __always_inline int damage(struct xdp_md *context, struct udphdr *udp, __u64 number) {
-    void *end = (void *)(long)context->data_end;
-    __u32 words = (bpf_ntohs(udp->len) - sizeof(*udp)) / 2;
-    __u32 turn = number;
-    __be16 *word;
-    __u32 sum;
-
-    if (words == 0)
-        return 0;
-    turn = (turn % words) & 0x3fff; // the verifier rejects offsets above 0xffff
-    word = (__be16 *)(udp + 1) + turn;
-    if ((void *)(word + 1) > end)
-        return 0;
-    sum = (__u16)~udp->check + (__u16)~*word;
-    *word ^= bpf_htons(0x0020);
-    sum += *word;
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    if (udp->check != 0)
-        udp->check = (__u16)~sum ? (__u16)~sum : 0xffff;
-    return 1;
-}
-
 SEC("xdp")
 int reflect(struct xdp_md *context) {
     struct datagram found;
     struct account *account;
     __u32 first = 0;
-    __u64 left;
 
     if (!parse(context, &found))
         return XDP_PASS;
@@ -151,16 +121,7 @@ int reflect(struct xdp_md *context) {
     if (!account)
         return XDP_PASS;
     account->received++;
-    if (drop_every && account->received % drop_every == 0) {
-        account->dropped++;
-        return XDP_DROP;
-    }
     turn_round(&found);
-    left = account->received - account->dropped;
-    if (corrupt_every && left % corrupt_every == 0 && damage(context, found.udp, left)) {
-        account->corrupted++;
-        return XDP_TX;
-    }
     account->answered++;
     return XDP_TX;
 }

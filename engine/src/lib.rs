@@ -58,7 +58,6 @@ compile_error!("linerate-engine uses recvmmsg, SO_REUSEPORT steering and bpf(2):
 mod backend;
 mod choices;
 mod counters;
-mod cpus;
 mod deferred_reply;
 mod echo;
 mod error;

@@ -58,7 +58,43 @@ impl Server {
         self,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<RunningServer, ServerError> {
-        RunningServer::start(self, service)
+        let workers = self.assignments.len();
+        let settings = Arc::new(self.settings);
+        let service_factory: ServiceFactory<S> = Arc::new(Mutex::new(service));
+        let mut running = RunningServer {
+            setup: self.setup,
+            sockets: self.bound,
+            stop: Arc::new(StopSignal::new(settings.drain)),
+            counters: (0..workers).map(|_| Arc::default()).collect(),
+            threads: Vec::with_capacity(workers),
+            thread_ids: vec![0; workers],
+        };
+        let (ready_sender, ready_reports) = mpsc::channel();
+        for (worker, assignment) in self.assignments.into_iter().enumerate() {
+            let start = WorkerStart {
+                worker,
+                assignment,
+                settings: Arc::clone(&settings),
+                service: service_factory.lock().unwrap_or_else(PoisonError::into_inner)(worker),
+                restart_factory: settings.restart.then(|| Arc::clone(&service_factory)),
+                counters: Arc::clone(&running.counters[worker]),
+                stop: Arc::clone(&running.stop),
+                credit: running.setup.guard.as_ref().map(AttachedGuard::credit),
+            };
+            let what = "start its thread";
+            let thread = start.spawn(ready_sender.clone()).map_err(|source| ServerError::Worker {
+                worker,
+                what,
+                source,
+            })?;
+            running.threads.push(thread);
+        }
+        drop(ready_sender);
+        // Ends when every worker has reported. An early return drops `running`, which stops the others.
+        for (worker, placement_result) in ready_reports {
+            running.thread_ids[worker] = placement_result?;
+        }
+        Ok(running)
     }
 }
 
@@ -89,49 +125,6 @@ impl ServerReport {
 }
 
 impl RunningServer {
-    pub(crate) fn start<S: Service + 'static>(
-        server: Server,
-        service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<Self, ServerError> {
-        let workers = server.assignments.len();
-        let settings = Arc::new(server.settings);
-        let service_factory: ServiceFactory<S> = Arc::new(Mutex::new(service));
-        let mut running = Self {
-            setup: server.setup,
-            sockets: server.bound,
-            stop: Arc::new(StopSignal::new(settings.drain)),
-            counters: (0..workers).map(|_| Arc::default()).collect(),
-            threads: Vec::with_capacity(workers),
-            thread_ids: vec![0; workers],
-        };
-        let (ready_sender, ready_reports) = mpsc::channel();
-        for (worker, assignment) in server.assignments.into_iter().enumerate() {
-            let start = WorkerStart {
-                worker,
-                assignment,
-                settings: Arc::clone(&settings),
-                service: service_factory.lock().unwrap_or_else(PoisonError::into_inner)(worker),
-                restart_factory: settings.restart.then(|| Arc::clone(&service_factory)),
-                counters: Arc::clone(&running.counters[worker]),
-                stop: Arc::clone(&running.stop),
-                credit: running.setup.guard.as_ref().map(AttachedGuard::credit),
-            };
-            let what = "start its thread";
-            let thread = start.spawn(ready_sender.clone()).map_err(|source| ServerError::Worker {
-                worker,
-                what,
-                source,
-            })?;
-            running.threads.push(thread);
-        }
-        drop(ready_sender);
-        // Ends when every worker has reported. An early return drops `running`, which stops the others.
-        for (worker, placement_result) in ready_reports {
-            running.thread_ids[worker] = placement_result?;
-        }
-        Ok(running)
-    }
-
     setup_accessors!();
 
     /// Counts of each worker so far.

@@ -277,8 +277,9 @@ impl Builder {
         }
         let mut fallbacks = Vec::new();
         let mut backend = backend::available_backend(self.worker.backend, &mut fallbacks);
-        if let Some((name, why)) = self.unsupported_feature(backend) {
-            fallbacks.push(Fallback { what: format!("{name}, mmsg is used instead"), why: why.to_owned() });
+        if matches!(backend, Backend::Xdp(_)) && self.addresses.is_empty() {
+            let why = "adopted sockets are served as such: Builder::bind gives it an address";
+            fallbacks.push(Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why: why.to_owned() });
             backend = Backend::default();
         }
         let mut listeners = Vec::new();
@@ -310,10 +311,8 @@ impl Builder {
                 fallbacks.push(Fallback { what, why });
             }
         }
-        let (xdp, queues, xdp_sockets) = match xdp {
-            Some(opened) => (Some(opened.report), opened.shares, opened.sockets),
-            None => (None, Vec::new(), Vec::new()),
-        };
+        let (xdp, queues, xdp_sockets) =
+            xdp.map(|opened| (Some(opened.report), opened.shares, opened.sockets)).unwrap_or_default();
         let mut queues = queues.into_iter();
         let (mut sockets, mut reports, mut assignments) = (Vec::new(), Vec::new(), Vec::new());
         for listener in &mut listeners {
@@ -365,16 +364,6 @@ impl Builder {
             steer::attach(&listener.sockets, table, program)?;
         }
         Ok(listener)
-    }
-
-    /// The name of a backend that does not support the settings, and the reason.
-    fn unsupported_feature(&self, backend: Backend) -> Option<(&'static str, &'static str)> {
-        match backend {
-            Backend::Xdp(_) if self.addresses.is_empty() => {
-                Some(("AF_XDP", "adopted sockets are served as such: Builder::bind gives it an address"))
-            }
-            _ => None,
-        }
     }
 
     fn request_bytes(&self) -> usize {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -192,15 +193,12 @@ impl SocketSetup {
     pub(crate) fn check_free(&self, address: SocketAddr) -> Result<(), ServerError> {
         self.open_plain(address).and_then(|socket| bind(&socket, address)).map_err(|error| match error {
             ServerError::InUse { address, .. } => {
-                ServerError::InUse { address, shareable: self.is_shareable(address) }
+                let is_shared =
+                    |socket: Socket| socket.set_reuse_port(true).is_ok() && bind(&socket, address).is_ok();
+                ServerError::InUse { address, shareable: self.open_plain(address).is_ok_and(is_shared) }
             }
             other => other,
         })
-    }
-
-    fn is_shareable(&self, address: SocketAddr) -> bool {
-        let socket = self.open_plain(address);
-        socket.is_ok_and(|socket| socket.set_reuse_port(true).is_ok() && bind(&socket, address).is_ok())
     }
 
     fn open_plain(&self, address: SocketAddr) -> Result<Socket, ServerError> {
@@ -231,14 +229,7 @@ impl SocketSetup {
     }
 
     fn set_buffers(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
-        let receive = [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF];
-        let send = [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF];
-        for (bytes, options, direction, limit) in [
-            (self.receive_buffer, receive, "receive", "net.core.rmem_max"),
-            (self.send_buffer, send, "send", "net.core.wmem_max"),
-        ] {
-            let Some(requested_bytes) = bytes else { continue };
-            let granted_bytes = set_buffer_size(socket, requested_bytes, options)?;
+        let mut note_granted = |direction, limit, requested_bytes: usize, granted_bytes| {
             if granted_bytes < requested_bytes.saturating_mul(2) {
                 let granted_bytes = granted_bytes / 2;
                 add_fallback(
@@ -247,14 +238,25 @@ impl SocketSetup {
                     format!("exceeding {limit} needs CAP_NET_ADMIN in the initial user namespace"),
                 );
             }
+        };
+        // Above the system's limit with `CAP_NET_ADMIN`.
+        if let Some(bytes) = self.receive_buffer {
+            if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
+                socket.set_recv_buffer_size(bytes)?;
+            }
+            note_granted("receive", "net.core.rmem_max", bytes, socket.recv_buffer_size()?);
+        }
+        if let Some(bytes) = self.send_buffer {
+            if sockopt::set_socket_send_buffer_size_force(socket, bytes).is_err() {
+                socket.set_send_buffer_size(bytes)?;
+            }
+            note_granted("send", "net.core.wmem_max", bytes, socket.send_buffer_size()?);
         }
         Ok(())
     }
 
     fn set_busy_poll(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
-        let Some(duration) = self.busy_poll else {
-            return Ok(());
-        };
+        let Some(duration) = self.busy_poll else { return Ok(()) };
         let microseconds = i32::try_from(duration.as_micros()).unwrap_or(i32::MAX);
         let Err(error) = option::set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds) else {
             return Ok(());
@@ -267,20 +269,6 @@ impl SocketSetup {
         add_fallback(fallbacks, format!("busy polling for {microseconds} us; not used"), why.to_owned());
         Ok(())
     }
-}
-
-// Sets a buffer size, above the system's limit with `CAP_NET_ADMIN`. Returns the size that `getsockopt` reports.
-fn set_buffer_size(
-    socket: &Socket,
-    requested_bytes: usize,
-    [force_option, plain_option]: [i32; 2],
-) -> io::Result<usize> {
-    let value = i32::try_from(requested_bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    if option::set(socket, libc::SOL_SOCKET, force_option, value).is_err() {
-        option::set(socket, libc::SOL_SOCKET, plain_option, value)?;
-    }
-    let granted_bytes = option::get(socket, libc::SOL_SOCKET, plain_option)?;
-    Ok(usize::try_from(granted_bytes).unwrap_or(0))
 }
 
 fn add_fallback(fallbacks: &mut Vec<Fallback>, what: String, why: String) {

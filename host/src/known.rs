@@ -69,11 +69,27 @@ impl<T> Known<T> {
         self.why().is_some_and(|why| why.contains(part))
     }
 
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
+    pub fn as_ref(&self) -> Known<&T> {
         match self {
-            Known::Value(value) => Known::Value(change(value)),
+            Known::Value(value) => Known::Value(value),
+            Known::Unknown { why } => Known::unknown(why),
+        }
+    }
+
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
+        self.and_then(|value| Known::Value(change(value)))
+    }
+
+    pub fn and_then<U>(self, next: impl FnOnce(T) -> Known<U>) -> Known<U> {
+        match self {
+            Known::Value(value) => next(value),
             Known::Unknown { why } => Known::Unknown { why },
         }
+    }
+
+    /// Both values, or the reason of the first that is unknown.
+    pub fn zip<U>(self, other: Known<U>) -> Known<(T, U)> {
+        self.and_then(|value| other.map(|other| (value, other)))
     }
 }
 

@@ -45,8 +45,8 @@ use serde::{Serialize, Serializer};
 use strum::{IntoStaticStr, VariantArray};
 
 pub use packet::{
-    AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketError, PacketFull, PacketWriter, RadiusAttribute,
-    RadiusPacket, VALUE_BYTES, attribute, code,
+    AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketWriter, RadiusAttribute, RadiusPacket, VALUE_BYTES,
+    attribute, code,
 };
 pub use recent::KEPT;
 use recent::RecentAnswers;
@@ -164,7 +164,7 @@ impl RadiusServer {
         now: Instant,
         reply: &mut [u8],
     ) -> Result<(RequestOutcome, usize), RequestOutcome> {
-        let packet = RadiusPacket::parse(datagram).map_err(|PacketError| RequestOutcome::Malformed)?;
+        let packet = RadiusPacket::parse(datagram).ok_or(RequestOutcome::Malformed)?;
         // Before the secret is looked up: a reply is never answered, from any sender.
         let is_status = match packet.code() {
             code::ACCESS_REQUEST => false,
@@ -186,8 +186,7 @@ impl RadiusServer {
                 None => (RequestOutcome::Rejected, code::ACCESS_REJECT, &[][..]),
             }
         };
-        let length = write(reply, packet, code, attributes, client)
-            .map_err(|PacketFull| RequestOutcome::Incomplete)?;
+        let length = write(reply, packet, code, attributes, client).ok_or(RequestOutcome::Incomplete)?;
         // A repeated Status-Server checks whether the server still answers (RFC 5997, section 4.2).
         if !is_status {
             self.recent.keep(key, authenticator, now, &reply[..length]);
@@ -247,7 +246,7 @@ fn write(
     code: u8,
     attributes: &[(u8, Vec<u8>)],
     client: &RadiusClient,
-) -> Result<usize, PacketFull> {
+) -> Option<usize> {
     let authenticator = request.authenticator();
     let mut writer = PacketWriter::new(reply, code, request.identifier(), authenticator)?;
     let signature = writer.attribute(attribute::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES])?;
@@ -259,7 +258,7 @@ fn write(
     }
     let packet = writer.finish();
     sign(packet, Some(signature), &client.secret, authenticator);
-    Ok(packet.len())
+    Some(packet.len())
 }
 
 #[cfg(test)]

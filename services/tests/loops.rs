@@ -147,10 +147,8 @@ fn backend_name(backend: Backend) -> &'static str {
 
 #[test]
 fn reply_loops_between_two_servers_end_after_a_few_datagrams() {
-    let lab = match Lab::builder().start() {
-        Ok(lab) => lab,
-        Err(why) => return skip("reply_loops_between_two_servers_end_after_a_few_datagrams", why),
-    };
+    let test = "reply_loops_between_two_servers_end_after_a_few_datagrams";
+    let Ok(lab) = Lab::builder().start().map_err(|why| skip(test, why)) else { return };
     // For comparison: two plain echo servers answer each other forever.
     let careless = pair(&lab, Backend::Mmsg { batch: 64 }, [7, 7], || Echo, || Echo);
     forge(&lab, &careless, b"hello");

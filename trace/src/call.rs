@@ -33,9 +33,9 @@ pub(crate) const USUAL_RUN_NS: f64 = 150.0;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct CallOverhead {
     // Call and return, ns.
-    pub(crate) way_ns: f64,
+    way_ns: f64,
     // Time of the clock read within a measured run, ns.
-    pub(crate) clock_ns: f64,
+    clock_ns: f64,
 }
 
 impl CallOverhead {
@@ -43,7 +43,7 @@ impl CallOverhead {
     pub(crate) fn measure(programs: &mut BpfPrograms) -> Result<Self, TraceError> {
         let way_ns = way_ns(programs)?;
         let clock_ns = match RunCounting::start(programs.operation) {
-            Ok(_counting) => clock_ns(programs)?.unwrap_or(0.0),
+            Ok(_counting) => clock_ns(programs)?,
             Err(_) => 0.0,
         };
         Ok(Self { way_ns, clock_ns })
@@ -61,7 +61,7 @@ impl CallOverhead {
 }
 
 // Call and return of the empty program, ns. Requires that the kernel does not measure programs.
-pub(crate) fn way_ns(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
+fn way_ns(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
     let mut durations = Vec::new();
     for _ in 0..ROUNDS {
         let baseline_ns = set_name_ns();
@@ -71,12 +71,11 @@ pub(crate) fn way_ns(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
     Ok(durations[durations.len() / 2])
 }
 
-// Time of the clock read within a run, ns, while the kernel measures programs; `None` if it counted
-// no run.
-pub(crate) fn clock_ns(programs: &mut BpfPrograms) -> Result<Option<f64>, BpfError> {
+// Time of the clock read within a run, ns, while the kernel measures programs; 0 if it counted no run.
+fn clock_ns(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
     set_name_ns_attached(programs)?;
     let program_runs = programs.runs(&EMPTY_PROGRAM)?;
-    Ok((program_runs.runs > 0).then(|| program_runs.time.as_nanos() as f64 / program_runs.runs as f64))
+    Ok(program_runs.time.as_nanos() as f64 / program_runs.runs.max(1) as f64)
 }
 
 fn set_name_ns_attached(programs: &mut BpfPrograms) -> Result<f64, BpfError> {

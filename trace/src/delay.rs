@@ -31,7 +31,7 @@ pub use summary::{CpuStageDelay, DelayQuantiles, LongSoftirq, SlowReason, Softir
 const WHAT: &str = "timing requests";
 
 /// Times of the requests of one port.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DelayReport {
     pub port: u16,
     pub seconds: f64,
@@ -68,7 +68,7 @@ pub struct DelayReport {
 }
 
 /// The cost of the measurement, included in all other values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DelayCost {
     pub events: u64,
     /// Program time per event with the call, measured by the kernel in the first window.

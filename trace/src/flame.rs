@@ -17,7 +17,6 @@ pub mod spots;
 
 pub use difference::ProfileDifference;
 pub use draw::DrawOptions;
-pub use fold::ProfileView;
 pub use profile::{
     CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackFrame,
     StackProfile,

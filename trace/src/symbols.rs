@@ -64,23 +64,18 @@ impl KernelSymbols {
 
     /// Unknown if the address has no symbol, or the kernel hides addresses.
     pub fn name(&self, address: u64) -> Known<KernelSymbol> {
-        let functions = match &self.functions {
-            Known::Value(functions) => functions,
-            Known::Unknown { why } => return Known::unknown(why.clone()),
-        };
-        let index = functions.partition_point(|function| function.address <= address);
-        let candidate = index.checked_sub(1).and_then(|last| functions.get(last));
-        candidate
-            .filter(|function| address - function.address < LONGEST)
-            .map(|function| KernelSymbol {
-                name: function.name.to_string(),
-                offset: address - function.address,
-                module: function.module.as_deref().map(str::to_owned),
-            })
-            .map_or_else(
-                || Known::unknown(format!("no function of {SYMBOLS} is at {address:#x}")),
-                Known::Value,
-            )
+        self.functions.as_ref().and_then(|functions| {
+            let index = functions.partition_point(|function| function.address <= address);
+            let candidate = index.checked_sub(1).and_then(|last| functions.get(last));
+            let symbol = candidate.filter(|function| address - function.address < LONGEST).map(|function| {
+                KernelSymbol {
+                    name: function.name.to_string(),
+                    offset: address - function.address,
+                    module: function.module.as_deref().map(str::to_owned),
+                }
+            });
+            symbol.ok_or_else(|| format!("no function of {SYMBOLS} is at {address:#x}")).into()
+        })
     }
 
     /// The reason why no address has a symbol, if so.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Interval at which `stop` is checked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -20,6 +22,10 @@ pub fn wait(duration: Duration, stop: &dyn Fn() -> bool) -> Duration {
 
 // CPU time of this thread, ns.
 pub(crate) fn thread_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    clock_ns(ClockId::ThreadCPUTime)
+}
+
+pub(crate) fn clock_ns(clock: ClockId) -> u64 {
+    let time = Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

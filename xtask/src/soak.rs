@@ -22,7 +22,6 @@ use linerate_load::{Generator, LoadSlot};
 use accounting::{RoundLoad, SoakAccounting};
 use counters::PathCounters;
 use event::SoakEvent;
-use report::SoakReport;
 use server::{SoakBackend, SoakServer};
 
 use crate::machine;
@@ -72,6 +71,7 @@ pub(crate) struct SoakCommand {
     serve: bool,
 }
 
+/// Exists only if every flow was answered again after each event: otherwise the soak ends early.
 struct SoakObservation {
     /// Transactions per second.
     capacity: f64,
@@ -87,7 +87,7 @@ struct SoakObservation {
 impl SoakCommand {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if self.serve {
-            return server::serve(self.backend, self.workers, self.server_cpu).map(|()| ExitCode::SUCCESS);
+            return server::serve(self).map(|()| ExitCode::SUCCESS);
         }
         if cfg!(debug_assertions) {
             return crate::bench::run_optimized();
@@ -102,7 +102,7 @@ impl SoakCommand {
         machine::pin(None, self.cpu)?;
         let lab = Lab::builder().queues(1).start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
-        let mut server = SoakServer::start(&lab, self.backend, self.workers, self.server_cpu)?;
+        let mut server = SoakServer::start(&lab)?;
         for fallback in server.open(address)? {
             println!("the server fell back: {fallback}");
         }
@@ -120,9 +120,8 @@ impl SoakCommand {
             total: Counts::default(),
         };
         self.rounds(&lab, address, &mut server, &mut *generator, &mut observation)?;
-        let report = SoakReport(&observation);
-        print!("{report}");
-        Ok(machine::exit_code(report.passes()))
+        print!("{observation}");
+        Ok(machine::exit_code(observation.passes()))
     }
 
     /// Runs rounds until the time is over.

@@ -88,7 +88,7 @@ impl FlameArgs {
         let result = &envelope.result;
         let folded = || {
             let profile = result.profile.as_ref().filter(|_| result.samples() > 0)?;
-            Some(fold::folded(profile, result.shown.view()))
+            Some(fold::folded(profile, result.shown))
         };
         self.write(&envelope, || flame_graph(&envelope, true), folded, &outputs)
     }

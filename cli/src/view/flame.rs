@@ -82,7 +82,7 @@ pub(crate) fn flame_graph(
     let options = DrawOptions {
         title: format!("{what} on {host}"),
         subtitle: Some(sampling_text(profile)),
-        view: result.shown.view(),
+        shown: result.shown,
         interactive,
     };
     draw::svg(profile, &options)

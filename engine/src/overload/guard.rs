@@ -122,7 +122,7 @@ impl AttachedGuard {
             result => result.map(|()| PROGRAM).map_err(|error| bpf::load_error(&error))?,
         };
         let program =
-            xdp_program(&mut object, program)?.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
+            bpf::program::<Xdp>(&mut object, program)?.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
         let (mut links, mut interfaces, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
         for name in guarded.interfaces {
             match attach(program, &name) {
@@ -169,14 +169,9 @@ impl AttachedGuard {
     }
 }
 
-fn xdp_program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, String> {
-    let program = object.program_mut(name).ok_or_else(|| missing_map_message(name))?;
-    program.try_into().map_err(|error| bpf::load_error(&error))
-}
-
 /// Loads a program; the inner error is the kernel's.
 fn load_program(object: &mut Ebpf, name: &str) -> Result<Result<(), ProgramError>, String> {
-    Ok(xdp_program(object, name)?.load())
+    Ok(bpf::program::<Xdp>(object, name)?.load())
 }
 
 /// Attaches the program in driver mode, or in generic mode if the driver has no native XDP. The
@@ -222,9 +217,7 @@ fn load(
 }
 
 fn fill_addresses(object: &mut Ebpf, guarded: &GuardedInterfaces) -> Result<(), String> {
-    let map = object.map_mut("guard_addresses").ok_or_else(|| missing_map_message("guard_addresses"))?;
-    let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> =
-        map.try_into().map_err(|error| bpf::load_error(&error))?;
+    let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> = bpf::map(object, "guard_addresses")?;
     for address in &guarded.addresses {
         // Packets to addresses that have no room in the table pass the guard.
         let _ = table.insert(interfaces::address_key(*address), 1, 0);
@@ -234,13 +227,9 @@ fn fill_addresses(object: &mut Ebpf, guarded: &GuardedInterfaces) -> Result<(), 
 
 fn map_state(object: &Ebpf) -> Result<MappedGuardState, String> {
     let Some(Map::Array(data)) = object.map("guard_state") else {
-        return Err(missing_map_message("guard_state"));
+        return Err(bpf::lacks("guard_state"));
     };
     MappedGuardState::new(data.fd().as_fd()).map_err(|error| format!("cannot map the guard's state: {error}"))
-}
-
-fn missing_map_message(name: &str) -> String {
-    format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf")
 }
 
 #[cfg(test)]
@@ -249,13 +238,9 @@ mod tests {
 
     #[test]
     fn both_programs_load() -> Result<(), Box<dyn std::error::Error>> {
-        let mut object = match load(&XdpGuard::default(), None, &["192.0.2.1:53".parse()?]) {
-            Ok(object) => object,
-            Err(why) => {
-                let line = format!("\nSKIP both_programs_load: {why}\n");
-                return Ok(std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())?);
-            }
-        };
+        let object = load(&XdpGuard::default(), None, &["192.0.2.1:53".parse()?]);
+        let skip = |why| linerate_testkit::skip("both_programs_load", why);
+        let Ok(mut object) = object.map_err(skip) else { return Ok(()) };
         for name in [PROGRAM, PROGRAM_BEFORE_5_18] {
             load_program(&mut object, name)?.map_err(|error| format!("{name}: {error:?}"))?;
         }

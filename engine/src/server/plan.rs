@@ -1,12 +1,14 @@
 //! The checks of a builder's settings that need no socket.
 
+use std::thread;
+
 use super::Builder;
 use super::setup::ServerPlan;
 use crate::choices::{AfXdpSettings, Backend, SocketMode, WorkerPinning};
-use crate::cpus;
 use crate::error::ServerError;
 use crate::socket::SocketSetup;
 use crate::steer::{CpuTable, SteeringProgram};
+use crate::sys::thread::{allowed_cpus, pin};
 
 impl Builder {
     /// # Errors
@@ -43,7 +45,7 @@ impl Builder {
 
         let cpus = match &self.cpus {
             Some(cpus) => cpus.clone(),
-            None => cpus::allowed().map_err(|source| ServerError::AllowedCpus { source })?,
+            None => allowed_cpus().map_err(|source| ServerError::AllowedCpus { source })?,
         };
         if cpus.is_empty() {
             return no_cpu("the workers");
@@ -75,7 +77,7 @@ impl Builder {
             None => vec![None; workers * listeners],
             Some(list) if list.is_empty() => return no_cpu("pinning"),
             Some(list) => {
-                cpus::check_pinnable(list)?;
+                check_pinnable(list)?;
                 // Steering gives the CPUs to the workers of each address in the same way. Without
                 // steering the next address continues with the CPUs that are left.
                 let cpu_index = |worker: usize| if is_steered { worker % workers } else { worker };
@@ -87,6 +89,20 @@ impl Builder {
             SocketMode::Shared | SocketMode::Reuseport => None,
         };
         Ok(ServerPlan { workers, placement, table })
+    }
+}
+
+// Finds the first CPU of `cpus` that none of our threads can be pinned to. A short-lived thread
+// tries each CPU, because only the kernel knows the CPUs that the cpuset and hotplug leave.
+fn check_pinnable(cpus: &[u32]) -> Result<(), ServerError> {
+    let refused_cpu = thread::scope(|scope| {
+        let find_refused = || cpus.iter().copied().find(|cpu| pin(*cpu).is_err());
+        // Without the thread nothing is known; the workers then fail if they cannot be pinned.
+        scope.spawn(find_refused).join().unwrap_or(None)
+    });
+    match refused_cpu {
+        Some(cpu) => Err(ServerError::Cpu { cpu, allowed: allowed_cpus().unwrap_or_default() }),
+        None => Ok(()),
     }
 }
 

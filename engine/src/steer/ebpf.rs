@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aya::maps::{Array, Map, MapData, MapError, ReusePortSockArray};
+use aya::EbpfLoader;
+use aya::maps::{Array, MapData, ReusePortSockArray};
 use aya::programs::SkReuseport;
-use aya::{Ebpf, EbpfLoader};
 
 use super::error::SteeringError;
 use super::table::CpuTable;
@@ -32,16 +32,16 @@ pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), Ste
         .map_max_entries("members", to_u32(sockets.len()))
         .load(OBJECT)
         .map_err(|error| load_error(&error))?;
-    let mut slots: Array<&mut MapData, u32> = map(&mut object, "slots")?;
+    let refused = |why| SteeringError::Refused { why };
+    let mut slots: Array<&mut MapData, u32> = bpf::map(&mut object, "slots").map_err(refused)?;
     for (cpu, slot) in (0..).zip(cpus) {
         slots.set(cpu, slot, 0).map_err(|error| load_error(&error))?;
     }
-    let mut members: ReusePortSockArray<&mut MapData> = map(&mut object, "members")?;
+    let mut members: ReusePortSockArray<&mut MapData> = bpf::map(&mut object, "members").map_err(refused)?;
     for (slot, socket) in sockets.iter().enumerate() {
         add_member(&mut members, slot, socket.as_fd())?;
     }
-    let program = object.program_mut("select_by_cpu").ok_or_else(incomplete_object)?;
-    let program: &mut SkReuseport = program.try_into().map_err(|error| load_error(&error))?;
+    let program: &mut SkReuseport = bpf::program(&mut object, "select_by_cpu").map_err(refused)?;
     program.load().map_err(|error| load_error(&error))?;
     // The group holds the program, and the program its maps: nothing needs to be kept here.
     program.attach(first_socket).map_err(|error| match bpf::errno(&error) {
@@ -53,23 +53,11 @@ pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), Ste
     })
 }
 
-fn map<'a, M: TryFrom<&'a mut Map, Error = MapError>>(
-    object: &'a mut Ebpf,
-    name: &str,
-) -> Result<M, SteeringError> {
-    let map = object.map_mut(name).ok_or_else(incomplete_object)?;
-    map.try_into().map_err(|error| load_error(&error))
-}
-
 fn load_error(error: &(dyn Error + 'static)) -> SteeringError {
     match bpf::errno(error) {
         Some(libc::EPERM) => SteeringError::NotPermitted,
         _ => SteeringError::Refused { why: bpf::load_error(error) },
     }
-}
-
-fn incomplete_object() -> SteeringError {
-    SteeringError::Refused { why: "the BPF object is not whole: rebuild it with cargo xtask bpf".to_owned() }
 }
 
 // Longest time that a socket stays in the map of a detached program: the kernel frees both in the
@@ -84,9 +72,7 @@ fn add_member(
     let key = u32::try_from(slot).unwrap_or(u32::MAX);
     let start = Instant::now();
     loop {
-        let Err(error) = members.set(key, &socket, 0) else {
-            return Ok(());
-        };
+        let Err(error) = members.set(key, &socket, 0) else { return Ok(()) };
         let errno = bpf::errno(&error);
         let why = match errno {
             Some(libc::EBUSY) if start.elapsed() < RELEASE => {

@@ -1,9 +1,12 @@
-//! `bpf(2)` of XDP links, and errors of BPF programs.
+//! `bpf(2)` of XDP links, and parts and errors of BPF programs.
 
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use aya::Ebpf;
+use aya::maps::{Map, MapError};
+use aya::programs::{Program, ProgramError};
 use serde::{Deserialize, Serialize};
 
 /// Where the XDP program of an interface runs.
@@ -50,6 +53,26 @@ pub(crate) fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode)
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+pub(crate) fn program<'a, P>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut P, String>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
+    let program = object.program_mut(name).ok_or_else(|| lacks(name))?;
+    program.try_into().map_err(|error| load_error(&error))
+}
+
+pub(crate) fn map<'a, M: TryFrom<&'a mut Map, Error = MapError>>(
+    object: &'a mut Ebpf,
+    name: &str,
+) -> Result<M, String> {
+    let map = object.map_mut(name).ok_or_else(|| lacks(name))?;
+    map.try_into().map_err(|error| load_error(&error))
+}
+
+pub(crate) fn lacks(name: &str) -> String {
+    format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf")
 }
 
 // The error number of the kernel, if the error has one.

@@ -200,8 +200,7 @@ impl ControlBuffer {
     // Appends `extras` at `offset`; returns the new length.
     pub(crate) fn append(&mut self, mut offset: usize, ipv4: bool, extras: SendExtras) -> usize {
         let mut append_header = |control: &mut Self, kind: ControlField| {
-            control.put(offset, (HEADER + kind.data).to_ne_bytes());
-            control.put(offset + WORD, kind.level_and_type().to_ne_bytes());
+            control.put_header(offset, kind);
             let data = offset + HEADER;
             offset += space(kind.data);
             data
@@ -222,18 +221,14 @@ impl ControlBuffer {
     // interface is named for a link-local address only.
     pub(crate) fn from_source(pktinfo: PktinfoMode, source: IpAddr, interface: u32) -> (Self, usize) {
         let mut control = Self::EMPTY;
-        let mut write_header = |kind: ControlField| {
-            control.put(0, (HEADER + kind.data).to_ne_bytes());
-            control.put(WORD, kind.level_and_type().to_ne_bytes());
-        };
         match (pktinfo, source) {
             (PktinfoMode::V4, IpAddr::V4(v4)) => {
-                write_header(IPV4);
+                control.put_header(0, IPV4);
                 control.put(HEADER + 4, v4.octets());
                 (control, V4_SPACE)
             }
             (PktinfoMode::V6, source) => {
-                write_header(IPV6);
+                control.put_header(0, IPV6);
                 let v6 = match source {
                     IpAddr::V4(v4) => v4.to_ipv6_mapped(),
                     IpAddr::V6(v6) => v6,
@@ -358,6 +353,11 @@ impl ControlBuffer {
         self.bytes.get(offset..).and_then(|tail| tail.first_chunk()).copied().unwrap_or([0; N])
     }
 
+    fn put_header(&mut self, offset: usize, kind: ControlField) {
+        self.put(offset, (HEADER + kind.data).to_ne_bytes());
+        self.put(offset + WORD, kind.level_and_type().to_ne_bytes());
+    }
+
     // Writes the bytes that fit.
     #[inline]
     fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
@@ -376,9 +376,7 @@ mod tests {
 
     fn v6(address: [u8; 16], interface: u32) -> ControlBuffer {
         let mut control = ControlBuffer::EMPTY;
-        control.put(0, (HEADER + 20).to_ne_bytes());
-        control.put(WORD, libc::IPPROTO_IPV6.to_ne_bytes());
-        control.put(WORD + 4, libc::IPV6_PKTINFO.to_ne_bytes());
+        control.put_header(0, IPV6);
         control.put(HEADER, address);
         control.put(HEADER + 16, interface.to_ne_bytes());
         control
@@ -409,12 +407,10 @@ mod tests {
     #[test]
     fn receive_time_is_parsed_and_omitted_from_the_reply() {
         let mut control = ControlBuffer::EMPTY;
-        control.put(0, TIME_SPACE.to_ne_bytes());
-        control.put(WORD, TIME.level_and_type().to_ne_bytes());
+        control.put_header(0, TIME);
         control.put(HEADER, 7i64.to_ne_bytes());
         control.put(HEADER + 8, 9i64.to_ne_bytes());
-        control.put(TIME_SPACE, (HEADER + IPV4.data).to_ne_bytes());
-        control.put(TIME_SPACE + WORD, IPV4.level_and_type().to_ne_bytes());
+        control.put_header(TIME_SPACE, IPV4);
         control.put(TIME_SPACE + HEADER + 4, [192, 0, 2, 1, 192, 0, 2, 2]);
         let length = TIME_SPACE + V4_SPACE;
         let received = ReceivedControl { control: &control, length };

@@ -18,17 +18,6 @@ pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads an option that is an `int`.
-pub(crate) fn get(socket: &impl AsFd, level: i32, name: i32) -> io::Result<i32> {
-    let mut value = 0i32;
-    let mut length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the pointers describe `value` and its size, which outlive the call; the kernel writes no more than that.
-    let result = unsafe {
-        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
-    };
-    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
-}
-
 // Attaches a classic BPF program that chooses the socket of a reuseport group (`SO_ATTACH_REUSEPORT_CBPF`).
 pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;

@@ -4,7 +4,7 @@ use std::io;
 
 const BITS: usize = usize::BITS as usize;
 
-/// The CPUs the calling thread may run on now: online, and in its cpuset.
+/// The CPUs the calling thread may run on now, ascending: online, in its cpuset, and in its affinity.
 pub(crate) fn allowed_cpus() -> io::Result<Vec<u32>> {
     // The kernel refuses a mask shorter than its own, which has a bit per CPU that it was built
     // for.
@@ -46,7 +46,5 @@ pub(crate) fn pin(cpu: u32) -> io::Result<()> {
 // Sets the calling thread's nice value. On Linux it is a property of the thread (setpriority(2), "C
 // library/kernel differences").
 pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
-    // SAFETY: takes no pointers.
-    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(rustix::process::setpriority_process(None, nice)?)
 }

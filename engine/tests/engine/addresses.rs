@@ -30,13 +30,8 @@ fn broadcast_request_is_answered_from_a_unicast_address() -> EngineTestResult {
 /// link-local and multicast addresses.
 #[test]
 fn each_interface_address_is_the_source_of_its_replies() -> EngineTestResult {
-    let lab = match Lab::builder().start() {
-        Ok(lab) => lab,
-        Err(error) => {
-            skip("each_interface_address_is_the_source_of_its_replies", error);
-            return Ok(());
-        }
-    };
+    let test = "each_interface_address_is_the_source_of_its_replies";
+    let Ok(lab) = Lab::builder().start().map_err(|error| skip(test, error)) else { return Ok(()) };
     let (server, client) = (lab.receiver(), &lab.senders()[0]);
     // The link of the lab has other addresses.
     let client_thread = client.run(|| rustix::thread::gettid().as_raw_nonzero())?;

@@ -80,9 +80,7 @@ fn spread(cpu: u32, sockets: &[UdpSocket], to: SocketAddr) -> std::io::Result<Ve
 #[test]
 fn datagrams_reach_the_socket_of_their_cpu_in_any_table_order() -> EngineTestResult {
     let test = "datagrams_reach_the_socket_of_their_cpu_in_any_table_order";
-    let Some([a, b]) = two_cpus(test)? else {
-        return Ok(());
-    };
+    let Some([a, b]) = two_cpus(test)? else { return Ok(()) };
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
             let (sockets, mut to) = udp_group(address, 3)?;
@@ -109,9 +107,7 @@ fn datagrams_reach_the_socket_of_their_cpu_in_any_table_order() -> EngineTestRes
 #[test]
 fn ebpf_slots_are_independent_of_bind_order_and_closed_sockets() -> EngineTestResult {
     let test = "ebpf_slots_are_independent_of_bind_order_and_closed_sockets";
-    let Some([a, b]) = two_cpus(test)? else {
-        return Ok(());
-    };
+    let Some([a, b]) = two_cpus(test)? else { return Ok(()) };
     let (mut sockets, to) = udp_group("127.0.0.1:0", 3)?;
     sockets.rotate_left(1);
     if attach(test, &sockets, &CpuTable::new(&[[9999], [b], [a]])?, SteeringProgram::Ebpf)? {
@@ -131,9 +127,7 @@ fn ebpf_slots_are_independent_of_bind_order_and_closed_sockets() -> EngineTestRe
 #[test]
 fn cpus_without_a_socket_use_the_hash_or_the_default() -> EngineTestResult {
     let test = "cpus_without_a_socket_use_the_hash_or_the_default";
-    let Some([a, b]) = two_cpus(test)? else {
-        return Ok(());
-    };
+    let Some([a, b]) = two_cpus(test)? else { return Ok(()) };
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
         let mut table = CpuTable::from_pairs([(a, 1)])?;
@@ -160,9 +154,7 @@ fn cpus_without_a_socket_use_the_hash_or_the_default() -> EngineTestResult {
 #[test]
 fn tcp_listener_slots_follow_the_listen_order() -> EngineTestResult {
     let test = "tcp_listener_slots_follow_the_listen_order";
-    let Some([a, b]) = two_cpus(test)? else {
-        return Ok(());
-    };
+    let Some([a, b]) = two_cpus(test)? else { return Ok(()) };
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         let mut address: SocketAddr = "127.0.0.1:0".parse()?;
         let mut sockets = Vec::new();
@@ -203,9 +195,7 @@ fn tcp_listener_slots_follow_the_listen_order() -> EngineTestResult {
 #[test]
 fn steered_workers_answer_requests_of_their_cpu_in_any_order() -> EngineTestResult {
     let test = "steered_workers_answer_requests_of_their_cpu_in_any_order";
-    let Some([a, b]) = two_cpus(test)? else {
-        return Ok(());
-    };
+    let Some([a, b]) = two_cpus(test)? else { return Ok(()) };
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         for order in [[a, b], [b, a]] {
             let result = local_server()

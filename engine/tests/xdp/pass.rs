@@ -3,14 +3,12 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use linerate_engine::{AfXdpSettings, Echo};
+use linerate_engine::Echo;
 
 use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask, run, xdp_server};
 
 pub(crate) fn other_ports_tcp_and_arp_pass_to_the_stack() -> XdpTestResult {
-    let scene = XdpTestLab::new()?;
-    let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
+    let (scene, address, running) = XdpTestLab::with_echo()?;
 
     // Another UDP port.
     let other = SocketAddr::new(scene.ipv4(), PORT + 1);

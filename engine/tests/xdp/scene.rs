@@ -1,28 +1,20 @@
 //! The lab, servers and clients that the AF_XDP tests use.
 
 use std::error::Error;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub(crate) use crate::support::{PATIENCE, ask, client};
-use linerate_engine::{AfXdpSettings, Backend, Builder, RunningServer, Server, Service};
+use linerate_engine::{AfXdpSettings, Backend, Builder, Echo, RunningServer, Server, Service};
 use linerate_lab::{Lab, LabHost};
 
 pub(crate) type XdpTestResult = Result<(), Box<dyn Error>>;
 
 /// The reason why a test cannot run on this machine.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct XdpTestSkip(pub(crate) String);
-
-impl fmt::Display for XdpTestSkip {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for XdpTestSkip {}
 
 /// A lab with two queues.
 pub(crate) struct XdpTestLab {
@@ -45,14 +37,12 @@ impl XdpTestLab {
         Ok(Self { lab })
     }
 
-    /// Starts a server at `address` on the receiver, with two workers.
-    pub(crate) fn serve<S: Service + 'static>(
-        &self,
-        address: SocketAddr,
-        settings: AfXdpSettings,
-        service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<RunningServer, Box<dyn Error>> {
-        self.start(xdp_server(address, 2).backend(Backend::Xdp(settings)), service)
+    /// A lab with an echo server of two workers at the receiver's IPv4 address.
+    pub(crate) fn with_echo() -> Result<(Self, SocketAddr, RunningServer), Box<dyn Error>> {
+        let scene = Self::new()?;
+        let address = SocketAddr::new(scene.ipv4(), PORT);
+        let running = scene.start(xdp_server(address, 2), |_| Echo)?;
+        Ok((scene, address, running))
     }
 
     /// Starts a server on the receiver. The server must use AF_XDP; skips the test if the kernel has

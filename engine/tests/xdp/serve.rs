@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::SystemTime;
 
 use etherparse::{PacketBuilder, VlanId};
-use linerate_engine::{Action, AfXdpSettings, Echo, ReplyOptions, Request, XdpMode};
+use linerate_engine::{Action, AfXdpSettings, Backend, Echo, ReplyOptions, Request, XdpMode};
 
 use socket2::SockFilter;
 
@@ -25,7 +25,7 @@ pub(crate) fn requests_of_every_length_are_answered_over_ipv4_and_ipv6() -> XdpT
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         for bind in [address, any] {
-            let running = scene.serve(SocketAddr::new(bind, PORT), AfXdpSettings::default(), |_| Echo)?;
+            let running = scene.start(xdp_server(SocketAddr::new(bind, PORT), 2), |_| Echo)?;
             let client = scene.client(address)?;
             let to = SocketAddr::new(address, PORT);
             for length in LENGTHS {
@@ -48,9 +48,7 @@ pub(crate) fn requests_of_every_length_are_answered_over_ipv4_and_ipv6() -> XdpT
         }
     }
     // A server that is bound to `::` also answers IPv4.
-    let running =
-        scene
-            .serve(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT), AfXdpSettings::default(), |_| Echo)?;
+    let running = scene.start(xdp_server((Ipv6Addr::UNSPECIFIED, PORT).into(), 2), |_| Echo)?;
     ask(&scene.client(scene.ipv4())?, SocketAddr::new(scene.ipv4(), PORT), b"four")?;
     assert_eq!(running.stop()?.total().frames, 1);
     Ok(())
@@ -103,8 +101,8 @@ pub(crate) fn service_gets_source_and_destination_addresses() -> XdpTestResult {
     for wildcard in [false, true] {
         for address in scene.addresses() {
             let bind = if wildcard { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { address };
-            let running = scene
-                .serve(SocketAddr::new(bind, PORT), AfXdpSettings::default(), |_| reply_with_addresses)?;
+            let running =
+                scene.start(xdp_server(SocketAddr::new(bind, PORT), 2), |_| reply_with_addresses)?;
             let client = scene.client(address)?;
             client.connect((address, PORT))?;
             client.send(b"who am I")?;
@@ -195,7 +193,7 @@ pub(crate) fn dropped_truncated_and_unsent_requests_are_counted() -> XdpTestResu
 pub(crate) fn panic_loses_its_request_only() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, AfXdpSettings::default(), |_| {
+    let running = scene.start(xdp_server(address, 2), |_| {
         |request: &Request<'_>, _: &mut [u8]| {
             assert!(request.payload() != b"panic", "the test requests a panic");
             Action::Echo
@@ -214,9 +212,7 @@ pub(crate) fn panic_loses_its_request_only() -> XdpTestResult {
 }
 
 pub(crate) fn two_workers_or_one_worker_serve_both_queues() -> XdpTestResult {
-    let scene = XdpTestLab::new()?;
-    let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
+    let (scene, address, running) = XdpTestLab::with_echo()?;
     let workers: Vec<usize> = running
         .xdp()
         .into_iter()
@@ -260,9 +256,7 @@ fn frame(scene: &XdpTestLab, tagged: bool, payload: &[u8]) -> Result<Vec<u8>, Bo
 }
 
 pub(crate) fn vlan_tagged_requests_are_answered() -> XdpTestResult {
-    let scene = XdpTestLab::new()?;
-    let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
+    let (scene, _, running) = XdpTestLab::with_echo()?;
     let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
     let wire = scene.sender().run(|| sys::packet_socket(sender.index, PATIENCE))??;
     // The kernel removes the outer VLAN tag before a packet socket receives the frame. The filter
@@ -298,7 +292,8 @@ pub(crate) fn requests_with_wrong_checksums_are_counted_and_not_answered() -> Xd
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let settings = AfXdpSettings { verify_checksums: true, ..AfXdpSettings::default() };
-    let running = scene.serve(address, settings, |_| Echo)?;
+    let builder = xdp_server(address, 2).backend(Backend::Xdp(settings));
+    let running = scene.start(builder, |_| Echo)?;
     let wire = scene.sender().run(|| sys::packet_socket(scene.lab.links()[0].sender.index, PATIENCE))??;
     let mut damaged_frame = frame(&scene, false, b"damaged")?;
     if let Some(last) = damaged_frame.last_mut() {
@@ -326,7 +321,8 @@ pub(crate) fn servers_with_non_default_settings_answer_requests() -> XdpTestResu
         AfXdpSettings { busy_poll_us: 20, busy_poll_budget: 8, ..plain },
     ];
     for settings in settings {
-        let running = scene.serve(address, settings, |_| Echo)?;
+        let builder = xdp_server(address, 2).backend(Backend::Xdp(settings));
+        let running = scene.start(builder, |_| Echo)?;
         let client = scene.client(scene.ipv4())?;
         // More requests than the smallest number of frames in `settings` (128).
         for number in 0..300u16 {

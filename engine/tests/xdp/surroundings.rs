@@ -5,15 +5,13 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode, Stdio};
 
-use linerate_engine::{AfXdpSettings, Echo, Server};
+use linerate_engine::{Echo, Server};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::scene::{PORT, XdpTestLab, XdpTestResult, ask, ask_until_answered, run, xdp_server};
 
 pub(crate) fn stop_and_drop_detach_the_xdp_program() -> XdpTestResult {
-    let scene = XdpTestLab::new()?;
-    let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
+    let (scene, address, running) = XdpTestLab::with_echo()?;
     assert!(scene.link()?.contains("xdp"));
     running.stop()?;
     assert!(!scene.link()?.contains("xdp"));
@@ -68,9 +66,7 @@ pub(crate) fn killed_server_leaves_no_xdp_program_attached() -> XdpTestResult {
 }
 
 pub(crate) fn server_continues_after_the_interface_goes_down_and_up() -> XdpTestResult {
-    let scene = XdpTestLab::new()?;
-    let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
+    let (scene, address, running) = XdpTestLab::with_echo()?;
     let client = scene.client(scene.ipv4())?;
     ask_until_answered(&client, address, b"before")?;
     for _ in 0..3 {
@@ -94,7 +90,7 @@ pub(crate) fn server_continues_after_the_interface_goes_down_and_up() -> XdpTest
 pub(crate) fn server_continues_on_the_socket_after_the_interface_is_deleted() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
-    let running = scene.serve(any, AfXdpSettings::default(), |_| Echo)?;
+    let running = scene.start(xdp_server(any, 2), |_| Echo)?;
     let client = scene.client(scene.ipv4())?;
     ask_until_answered(&client, SocketAddr::new(scene.ipv4(), PORT), b"before")?;
     run(scene.lab.receiver(), "ip", &["link", "del", "eth0"])?;
@@ -107,9 +103,7 @@ pub(crate) fn server_continues_on_the_socket_after_the_interface_is_deleted() ->
 }
 
 pub(crate) fn server_continues_after_mtu_changes() -> XdpTestResult {
-    let scene = XdpTestLab::new()?;
-    let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
+    let (scene, address, running) = XdpTestLab::with_echo()?;
     let client = scene.client(scene.ipv4())?;
     for (mtu, length) in [("1300", 1200), ("1500", 1400), ("2100", 2000), ("1500", 1400)] {
         run(scene.lab.receiver(), "ip", &["link", "set", "eth0", "mtu", mtu])?;
@@ -126,7 +120,7 @@ pub(crate) fn server_continues_after_mtu_changes() -> XdpTestResult {
 pub(crate) fn other_xdp_program_stays_attached_and_mmsg_serves() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let (first, second) = (SocketAddr::new(scene.ipv4(), PORT), SocketAddr::new(scene.ipv4(), PORT + 1));
-    let running = scene.serve(first, AfXdpSettings::default(), |_| Echo)?;
+    let running = scene.start(xdp_server(first, 2), |_| Echo)?;
     let before = scene.link()?;
     let other = scene.lab.receiver().run(|| xdp_server(second, 2).start(|_| Echo))??;
     assert!(other.xdp().is_none());

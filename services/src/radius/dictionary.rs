@@ -97,14 +97,12 @@ fn encode_form(form: ValueForm, value: &Value) -> Result<Vec<u8>, String> {
             Err(_) => Err(format!("{number} is not within 0 to 4294967295")),
         },
         (Named(names), Value::String(text)) => {
-            let mut known_names = (0_u32..).zip(names.split(' ')).filter(|(_, name)| *name != "-");
+            let known_names = (0_u32..).zip(names.split(' ')).filter(|(_, name)| *name != "-");
             match known_names.clone().find(|(_, name)| name.eq_ignore_ascii_case(text)) {
                 Some((number, _)) => Ok(number.to_be_bytes().to_vec()),
                 None => {
-                    let first = known_names.next().map_or("", |(_, name)| name);
-                    let name_list = known_names
-                        .fold(first.to_owned(), |name_list, (_, name)| format!("{name_list}, {name}"));
-                    Err(format!("\"{text}\" is none of {name_list}"))
+                    let names: Vec<&str> = known_names.map(|(_, name)| name).collect();
+                    Err(format!("\"{text}\" is none of {}", names.join(", ")))
                 }
             }
         }

@@ -28,10 +28,6 @@ pub mod attribute {
     pub const MESSAGE_AUTHENTICATOR: u8 = 80;
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a RADIUS packet: its lengths do not match")]
-pub struct PacketError;
-
 /// A packet with attributes of correct length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RadiusPacket<'a> {
@@ -39,22 +35,21 @@ pub struct RadiusPacket<'a> {
 }
 
 impl<'a> RadiusPacket<'a> {
-    /// Bytes after the length of the packet are padding.
-    ///
-    /// # Errors
-    /// A length below 20, above 4096 or beyond the datagram; an attribute of less than two bytes or beyond the packet.
-    pub fn parse(datagram: &'a [u8]) -> Result<Self, PacketError> {
-        let header = datagram.first_chunk::<HEADER_BYTES>().ok_or(PacketError)?;
+    /// Bytes after the length of the packet are padding. `None` for a length below 20, above 4096 or beyond the datagram,
+    /// and for an attribute of less than two bytes or beyond the packet.
+    #[must_use]
+    pub fn parse(datagram: &'a [u8]) -> Option<Self> {
+        let header = datagram.first_chunk::<HEADER_BYTES>()?;
         let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
         if !(HEADER_BYTES..=MOST_BYTES).contains(&length) {
-            return Err(PacketError);
+            return None;
         }
-        let bytes = datagram.get(..length).ok_or(PacketError)?;
+        let bytes = datagram.get(..length)?;
         let mut remaining = &bytes[HEADER_BYTES..];
-        while let Some((_, after)) = first_attribute(remaining)? {
-            remaining = after;
+        while !remaining.is_empty() {
+            (_, remaining) = first_attribute(remaining)?;
         }
-        Ok(Self { bytes })
+        Some(Self { bytes })
     }
 
     #[must_use]
@@ -87,7 +82,7 @@ impl<'a> RadiusPacket<'a> {
         let mut offset = HEADER_BYTES;
         std::iter::from_fn(move || {
             // Checked by `parse`.
-            let (mut attribute, after) = first_attribute(&bytes[offset..]).ok()??;
+            let (mut attribute, after) = first_attribute(&bytes[offset..])?;
             attribute.offset = offset + 2;
             offset = bytes.len() - after.len();
             Some(attribute)
@@ -110,17 +105,11 @@ pub struct RadiusAttribute<'a> {
     pub offset: usize,
 }
 
-/// The first attribute and the bytes after it; `None` at the end.
-fn first_attribute(bytes: &[u8]) -> Result<Option<(RadiusAttribute<'_>, &[u8])>, PacketError> {
-    let [kind, length, ..] = *bytes else {
-        return if bytes.is_empty() { Ok(None) } else { Err(PacketError) };
-    };
-    let length = usize::from(length);
-    if length < 2 || length > bytes.len() {
-        return Err(PacketError);
-    }
-    let (attribute, after) = bytes.split_at(length);
-    Ok(Some((RadiusAttribute { kind, value: &attribute[2..], offset: 0 }, after)))
+/// The first attribute and the bytes after it; `None` without a whole one.
+fn first_attribute(bytes: &[u8]) -> Option<(RadiusAttribute<'_>, &[u8])> {
+    let [kind, length, ..] = *bytes else { return None };
+    let (attribute, after) = bytes.split_at_checked(length.into()).filter(|_| length >= 2)?;
+    Some((RadiusAttribute { kind, value: &attribute[2..], offset: 0 }, after))
 }
 
 /// Writes a packet into a buffer.
@@ -130,44 +119,35 @@ pub struct PacketWriter<'a> {
     length: usize,
 }
 
-/// A packet has no room for the attribute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PacketFull;
-
 impl<'a> PacketWriter<'a> {
-    /// A packet without attributes.
-    ///
-    /// # Errors
-    /// A buffer of less than 20 bytes.
+    /// A packet without attributes; `None` for a buffer of less than 20 bytes.
     pub fn new(
         buffer: &'a mut [u8],
         code: u8,
         identifier: u8,
         authenticator: [u8; AUTHENTICATOR_BYTES],
-    ) -> Result<Self, PacketFull> {
-        let header = buffer.first_chunk_mut::<HEADER_BYTES>().ok_or(PacketFull)?;
+    ) -> Option<Self> {
+        let header = buffer.first_chunk_mut::<HEADER_BYTES>()?;
         header[0] = code;
         header[1] = identifier;
         header[4..].copy_from_slice(&authenticator);
-        Ok(Self { buffer, length: HEADER_BYTES })
+        Some(Self { buffer, length: HEADER_BYTES })
     }
 
-    /// Returns the offset of the value.
-    ///
-    /// # Errors
-    /// More than 253 bytes, or beyond the buffer or the longest packet.
-    pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Result<usize, PacketFull> {
+    /// Returns the offset of the value; `None`, and writes nothing, for more than 253 bytes, or beyond the buffer or the
+    /// longest packet.
+    pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Option<usize> {
         let start = self.length;
         let end = start + 2 + value.len();
         if value.len() > VALUE_BYTES || end > MOST_BYTES {
-            return Err(PacketFull);
+            return None;
         }
-        let space = self.buffer.get_mut(start..end).ok_or(PacketFull)?;
+        let space = self.buffer.get_mut(start..end)?;
         space[0] = kind;
         space[1] = (value.len() + 2) as u8;
         space[2..].copy_from_slice(value);
         self.length = end;
-        Ok(start + 2)
+        Some(start + 2)
     }
 
     /// Writes the length, and returns the packet.
@@ -206,27 +186,27 @@ mod tests {
     #[test]
     fn wrong_packet_and_attribute_lengths_are_refused() {
         for attributes in [&[1][..], &[1, 0], &[1, 1], &[1, 4, 0], &[1, 3, 0, 2]] {
-            assert_eq!(RadiusPacket::parse(&packet(attributes)), Err(PacketError), "{attributes:?}");
+            assert_eq!(RadiusPacket::parse(&packet(attributes)), None, "{attributes:?}");
         }
         let good = packet(&[]);
-        assert!(RadiusPacket::parse(&good).is_ok());
+        assert!(RadiusPacket::parse(&good).is_some());
         for length in [0_u16, 19, 21, 4097] {
             let mut bad = good.clone();
             bad[2..4].copy_from_slice(&length.to_be_bytes());
-            assert_eq!(RadiusPacket::parse(&bad), Err(PacketError), "{length}");
+            assert_eq!(RadiusPacket::parse(&bad), None, "{length}");
         }
-        assert_eq!(RadiusPacket::parse(&good[..19]), Err(PacketError));
+        assert_eq!(RadiusPacket::parse(&good[..19]), None);
     }
 
     #[test]
     fn a_full_packet_refuses_attributes() {
         let mut buffer = [0; 30];
         let mut writer = PacketWriter::new(&mut buffer, 2, 1, [0; 16]).unwrap();
-        assert_eq!(writer.attribute(1, &[0; 9]), Err(PacketFull));
-        assert_eq!(writer.attribute(1, &[0; 254]), Err(PacketFull));
-        assert_eq!(writer.attribute(1, &[0; 8]), Ok(22));
+        assert_eq!(writer.attribute(1, &[0; 9]), None);
+        assert_eq!(writer.attribute(1, &[0; 254]), None);
+        assert_eq!(writer.attribute(1, &[0; 8]), Some(22));
         assert_eq!(writer.finish().len(), 30);
-        assert!(PacketWriter::new(&mut [0; 19], 2, 1, [0; 16]).is_err());
+        assert!(PacketWriter::new(&mut [0; 19], 2, 1, [0; 16]).is_none());
     }
 
     proptest! {

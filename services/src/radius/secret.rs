@@ -176,9 +176,7 @@ mod tests {
             let mut changed_packet = bytes.clone();
             changed_packet[byte] ^= 1;
             // The authenticator is an argument here, and a changed length is malformed.
-            if let Some(packet) =
-                RadiusPacket::parse(&changed_packet).ok().filter(|_| !(4..20).contains(&byte))
-            {
+            if let Some(packet) = RadiusPacket::parse(&changed_packet).filter(|_| !(4..20).contains(&byte)) {
                 assert_ne!(signature(packet, b"secret", [3; 16]), SignatureCheck::Right, "byte {byte}");
             }
         }

@@ -1,12 +1,13 @@
 //! NSD and Knot DNS on loopback, and clients that query them.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use linerate_services::dns::UDP_SIZE;
 use linerate_testkit::reflector::installed::InstalledNsd;
 
 /// The number of NSD processes. Each sends at most 200 error responses per second and drops the
@@ -33,7 +34,7 @@ impl ReferenceServer {
     /// Starts NSD with these zones, and waits until it answers for each of them.
     pub(crate) fn nsd(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
         let free = free_address();
-        let edns = format!("ipv4-edns-size: {}", linerate_services::dns::UDP_SIZE);
+        let edns = format!("ipv4-edns-size: {UDP_SIZE}");
         let options = ["hide-version: yes", "hide-identity: yes", "minimal-responses: no", &edns];
         let config = InstalledNsd {
             directory,
@@ -55,7 +56,7 @@ impl ReferenceServer {
             "server:
   listen: {}@{}
   rundir: \"{dir}\"
-  udp-max-payload: {}
+  udp-max-payload: {UDP_SIZE}
 log:
   - target: stderr
     any: info
@@ -69,7 +70,6 @@ zone:
 ",
             free.ip(),
             free.port(),
-            linerate_services::dns::UDP_SIZE,
         );
         for (name, file) in zones {
             text.push_str(&format!("  - domain: {name}\n    file: \"{}\"\n", file.display()));
@@ -132,6 +132,14 @@ zone:
     /// are repeated in later seconds before they count as unanswered.
     pub(crate) fn answers(&self, queries: &[Vec<u8>], answered: &[bool]) -> Vec<Option<Vec<u8>>> {
         let mut answers: Vec<Option<Vec<u8>>> = vec![None; queries.len()];
+        let ask = |answers: &mut [Option<Vec<u8>>], numbers: &[usize], patience| {
+            for chunk in numbers.chunks(SOCKETS) {
+                let batch: Vec<Vec<u8>> = chunk.iter().map(|&at| queries[at].clone()).collect();
+                for (&at, answer) in chunk.iter().zip(self.send_and_receive(&batch, patience)) {
+                    answers[at] = answer;
+                }
+            }
+        };
         for (round, patience) in PATIENCE.into_iter().enumerate() {
             let open: Vec<usize> =
                 (0..queries.len()).filter(|&at| answers[at].is_none() && answered[at]).collect();
@@ -139,22 +147,12 @@ zone:
                 // NSD's count of error responses restarts every second.
                 std::thread::sleep(Duration::from_millis(1_050));
             }
-            for chunk in open.chunks(SOCKETS) {
-                let batch: Vec<Vec<u8>> = chunk.iter().map(|&at| queries[at].clone()).collect();
-                for (&at, answer) in chunk.iter().zip(self.send_and_receive(&batch, patience)) {
-                    answers[at] = answer;
-                }
-            }
+            ask(&mut answers, &open, patience);
         }
         // The server must not answer the queries that linerate drops. Waits as long as for the
         // slowest answers.
         let silent: Vec<usize> = (0..queries.len()).filter(|&at| !answered[at]).collect();
-        for chunk in silent.chunks(SOCKETS) {
-            let batch: Vec<Vec<u8>> = chunk.iter().map(|&at| queries[at].clone()).collect();
-            for (&at, answer) in chunk.iter().zip(self.send_and_receive(&batch, LAST)) {
-                answers[at] = answer;
-            }
-        }
+        ask(&mut answers, &silent, LAST);
         answers
     }
 
@@ -212,8 +210,7 @@ fn receive(socket: &UdpSocket, query: &[u8], end: Instant) -> Option<Vec<u8>> {
                 return Some(buffer[..length].to_vec());
             }
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return None,
-            // The server does not listen yet (ECONNREFUSED).
+            // A timeout, or the server does not listen yet (ECONNREFUSED).
             Err(_) => return None,
         }
     }

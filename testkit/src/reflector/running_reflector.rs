@@ -29,7 +29,30 @@ impl ReflectorBuilder {
     /// is one line.
     pub fn start(self) -> Result<RunningReflector, ReflectorError> {
         self.check()?;
-        start(&self)
+        let socket = open(self.address)?;
+        let address =
+            socket.local_addr().map_err(|e| ReflectorError::new("cannot read the reflector's address", e))?;
+        let account = Arc::new(Mutex::new(ReflectorAccount::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready_sender, ready_receiver) = sync_channel(1);
+        let shared = (Arc::clone(&account), Arc::clone(&stop));
+        let handle = thread::Builder::new()
+            .name("reflector".to_owned())
+            .spawn(move || {
+                let (account, stop) = shared;
+                let prepared = prepare(self.cpu);
+                let is_prepared = prepared.is_ok();
+                // The caller may have stopped waiting.
+                let _ = ready_sender.send(prepared);
+                if is_prepared {
+                    ReflectorService::new(&self, socket, account, stop).run();
+                }
+            })
+            .map_err(|e| ReflectorError::new("cannot start the reflector's thread", e))?;
+        let running = RunningReflector { address, account, stop, handle: Some(handle) };
+        // The thread closes its end only after it has sent its result.
+        ready_receiver.recv().unwrap_or(Ok(()))?;
+        Ok(running)
     }
 }
 
@@ -72,33 +95,6 @@ impl Drop for RunningReflector {
     fn drop(&mut self) {
         self.stop_thread();
     }
-}
-
-fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError> {
-    let socket = open(builder.address)?;
-    let address =
-        socket.local_addr().map_err(|e| ReflectorError::new("cannot read the reflector's address", e))?;
-    let account = Arc::new(Mutex::new(ReflectorAccount::new()));
-    let stop = Arc::new(AtomicBool::new(false));
-    let (ready_sender, ready_receiver) = sync_channel(1);
-    let shared = (builder.clone(), Arc::clone(&account), Arc::clone(&stop));
-    let handle = thread::Builder::new()
-        .name("reflector".to_owned())
-        .spawn(move || {
-            let (builder, account, stop) = shared;
-            let prepared = prepare(builder.cpu);
-            let is_prepared = prepared.is_ok();
-            // The caller may have stopped waiting.
-            let _ = ready_sender.send(prepared);
-            if is_prepared {
-                ReflectorService::new(&builder, socket, account, stop).run();
-            }
-        })
-        .map_err(|e| ReflectorError::new("cannot start the reflector's thread", e))?;
-    let running = RunningReflector { address, account, stop, handle: Some(handle) };
-    // The thread closes its end only after it has sent its result.
-    ready_receiver.recv().unwrap_or(Ok(()))?;
-    Ok(running)
 }
 
 fn open(address: SocketAddr) -> Result<UdpSocket, ReflectorError> {

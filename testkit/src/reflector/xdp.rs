@@ -30,25 +30,21 @@ pub struct XdpBuilder {
     program: &'static str,
     port: u16,
     shortest_payload: u32,
-    drop_every: u64,
-    corrupt_every: u64,
 }
 
-/// Counters of an [`XdpService`]: `received == answered + dropped + corrupted`. Replies that the
-/// link did not take are in `answered`, because XDP_TX does not report them.
+/// Counters of an [`XdpService`]: `received == answered + dropped`. Replies that the link did not
+/// take are in `answered`, because XDP_TX does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XdpAccount {
     pub received: u64,
     /// Datagrams returned unchanged.
     pub answered: u64,
-    /// Datagrams not answered; a sink answers none.
+    /// Datagrams not answered: those of a sink.
     pub dropped: u64,
-    /// Datagrams returned with a changed byte and a valid checksum.
-    pub corrupted: u64,
 }
 
 impl XdpService {
-    /// Returns each datagram to its sender (XDP_TX), except for configured faults.
+    /// Returns each datagram to its sender (XDP_TX).
     pub fn reflector() -> XdpBuilder {
         XdpBuilder::new("reflect")
     }
@@ -65,14 +61,13 @@ impl XdpService {
         let map =
             self.ebpf.map("accounts").ok_or_else(|| ReflectorError::new(operation, "its object has none"))?;
         let accounts =
-            PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| ReflectorError::new(operation, e))?;
+            PerCpuArray::<_, [u64; 3]>::try_from(map).map_err(|e| ReflectorError::new(operation, e))?;
         let each_cpu = accounts.get(&0, 0).map_err(|e| ReflectorError::new(operation, e))?;
         let mut total = XdpAccount::default();
-        for [received, answered, dropped, corrupted] in each_cpu.iter().copied() {
+        for [received, answered, dropped] in each_cpu.iter().copied() {
             total.received += received;
             total.answered += answered;
             total.dropped += dropped;
-            total.corrupted += corrupted;
         }
         Ok(total)
     }
@@ -80,7 +75,7 @@ impl XdpService {
 
 impl XdpBuilder {
     fn new(program: &'static str) -> Self {
-        XdpBuilder { program, port: 0, shortest_payload: 0, drop_every: 0, corrupt_every: 0 }
+        XdpBuilder { program, port: 0, shortest_payload: 0 }
     }
 
     /// Serves only datagrams to this port; without it, to any port.
@@ -97,21 +92,6 @@ impl XdpBuilder {
         self
     }
 
-    /// Does not answer every `nth` datagram, counted per CPU.
-    #[must_use]
-    pub fn drop_every(mut self, nth: u64) -> Self {
-        self.drop_every = nth;
-        self
-    }
-
-    /// Damages every `nth` datagram that is not dropped and has two bytes of payload, counted per
-    /// CPU. The checksum is corrected, so that the damaged datagram arrives.
-    #[must_use]
-    pub fn corrupt_every(mut self, nth: u64) -> Self {
-        self.corrupt_every = nth;
-        self
-    }
-
     /// Loads the program and attaches it to `interface` in the calling thread's network namespace.
     ///
     /// # Errors
@@ -122,8 +102,6 @@ impl XdpBuilder {
         let mut ebpf = EbpfLoader::new()
             .override_global("served_port", &self.port, true)
             .override_global("shortest_payload", &self.shortest_payload, true)
-            .override_global("drop_every", &self.drop_every, true)
-            .override_global("corrupt_every", &self.corrupt_every, true)
             .load(OBJECT)
             .map_err(|e| ReflectorError::new(operation, e))?;
         let program = ebpf.program_mut(self.program);

@@ -122,20 +122,16 @@ impl AccountInput<'_> {
     }
 
     fn time_squeezes(&self, cpu: u32) -> Known<u64> {
-        let squeezes = |kernel: &KernelCpuTimes| {
-            value_of_cpu(&kernel.softnet, |line| line.cpu == cpu, |line| line.time_squeeze)
-        };
+        let squeezes = |line: &SoftnetCpu| (line.cpu == cpu).then_some(line.time_squeeze);
         // The kernel's counter is 32 bits wide.
-        known_difference(squeezes(self.kernel_begin), squeezes(self.kernel_end))
-            .map(|difference| u64::from(u32::try_from(difference & 0xffff_ffff).unwrap_or(0)))
+        growth(&self.kernel_begin.softnet, &self.kernel_end.softnet, squeezes)
+            .map(|squeezes| squeezes & 0xffff_ffff)
     }
 
     fn steal(&self, cpu: u32) -> Known<u64> {
-        let steal_ticks = |kernel: &KernelCpuTimes| {
-            value_of_cpu(&kernel.times, |times| times.cpu == cpu, |times| times.steal)
-        };
+        let steal_ticks = |times: &CpuTimes| (times.cpu == cpu).then_some(times.steal);
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
-        known_difference(steal_ticks(self.kernel_begin), steal_ticks(self.kernel_end))
+        growth(&self.kernel_begin.times, &self.kernel_end.times, steal_ticks)
             .map(|ticks| ticks.saturating_mul(tick_ns))
     }
 
@@ -248,25 +244,13 @@ fn count(sum: i64) -> u64 {
     u64::try_from(sum).unwrap_or(0)
 }
 
-fn value_of_cpu<T>(
-    items: &Known<Vec<T>>,
-    is_match: impl Fn(&T) -> bool,
-    value: impl Fn(&T) -> u64,
-) -> Known<u64> {
-    match items {
-        Known::Value(items) => match items.iter().find(|item| is_match(item)) {
-            Some(item) => Known::Value(value(item)),
-            None => Known::unknown("the kernel has no line of this CPU"),
-        },
-        Known::Unknown { why } => Known::unknown(why.clone()),
-    }
-}
-
-fn known_difference(before: Known<u64>, after: Known<u64>) -> Known<u64> {
-    match before {
-        Known::Value(before) => after.map(|after| after.wrapping_sub(before)),
-        unknown @ Known::Unknown { .. } => unknown,
-    }
+/// `value`: the counter of the CPU; `None` for the line of another CPU.
+fn growth<T>(before: &Known<Vec<T>>, after: &Known<Vec<T>>, value: impl Fn(&T) -> Option<u64>) -> Known<u64> {
+    let count = |lines: &Known<Vec<T>>| {
+        let count = |lines: &Vec<T>| lines.iter().find_map(&value);
+        lines.as_ref().and_then(|lines| count(lines).ok_or("the kernel has no line of this CPU").into())
+    };
+    count(before).zip(count(after)).map(|(before, after)| after.wrapping_sub(before))
 }
 
 #[cfg(test)]

@@ -5,12 +5,8 @@ use linerate_host::{Host, Known};
 // From the most specific hierarchy.
 pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
     let file = format!("/proc/{pid}/cgroup");
-    match host.read(&file) {
-        Ok(text) => {
-            parse(&text).map_or_else(|| Known::unknown(format!("{file}: no cgroup in it")), Known::Value)
-        }
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    Known::from(host.read(&file))
+        .and_then(|text| parse(&text).ok_or_else(|| format!("{file}: no cgroup in it")).into())
 }
 
 // One line per hierarchy: number, controllers and path separated by colons; number 0 is the unified

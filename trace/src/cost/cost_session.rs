@@ -19,7 +19,7 @@ use super::untraced_time::UntracedIrq;
 use super::windows::{self, TraceWindow};
 use super::{CostReport, WHAT};
 use crate::TraceError;
-use crate::call::{self, CallOverhead, RunCounting};
+use crate::call::{CallOverhead, RunCounting};
 use crate::host_facts::online_cpus;
 use crate::window;
 
@@ -52,7 +52,7 @@ const NEXT_PLACE: f64 = 0.618_033_988_749_895;
 pub struct CostSession {
     tracer: CostTracer,
     timed: Option<RunCounting>,
-    call: Result<CallOverhead, String>,
+    overhead: CallOverhead,
     ns_a_run: Known<f64>,
     pace: TracePace,
     is_exact: bool,
@@ -115,14 +115,10 @@ impl CostSession {
         let mut notes = Vec::new();
         let nic_irqs = nic_irqs(host);
         let mut tracer = CostTracer::load(&traced_cpus, &nic_irqs, by_path)?;
-        let way_ns = call::way_ns(&mut tracer.programs)?;
-        let (timed, call) = match RunCounting::start(WHAT) {
-            Ok(counting) => {
-                let clock_ns = call::clock_ns(&mut tracer.programs)?;
-                let clock_ns = clock_ns.ok_or_else(|| "no program ran".to_owned());
-                (Some(counting), clock_ns.map(|clock_ns| CallOverhead { way_ns, clock_ns }))
-            }
-            Err(error) => (None, Err(format!("the kernel does not time programs here: {error}"))),
+        let overhead = CallOverhead::measure(&mut tracer.programs)?;
+        let (timed, ns_a_run) = match RunCounting::start(WHAT) {
+            Ok(counting) => (Some(counting), Known::unknown("it was not timed for long enough")),
+            Err(error) => (None, Known::unknown(format!("the kernel does not time programs here: {error}"))),
         };
         tracer.attach()?;
         // During this work the softirqs end that were running when the programs were attached.
@@ -135,10 +131,8 @@ impl CostSession {
         Ok(Self {
             tracer,
             timed,
-            ns_a_run: Known::unknown(
-                call.as_ref().err().map_or("it was not timed for long enough", String::as_str),
-            ),
-            call,
+            ns_a_run,
+            overhead,
             pace: TracePace::Always,
             is_exact: false,
             calm: 0,
@@ -386,11 +380,10 @@ impl CostSession {
         if self.timed.take().is_none() {
             return;
         }
-        self.ns_a_run = match (self.tracer.runs(), &self.call) {
-            (Ok(program_runs), Ok(call)) if program_runs.runs > 0 => Known::Value(call.run_ns(program_runs)),
-            (Ok(_), Ok(_)) => Known::unknown("no program ran while they were timed"),
-            (Ok(_), Err(why)) => Known::unknown(why.clone()),
-            (Err(error), _) => Known::unknown(error.to_string()),
+        self.ns_a_run = match self.tracer.runs() {
+            Ok(program_runs) if program_runs.runs > 0 => Known::Value(self.overhead.run_ns(program_runs)),
+            Ok(_) => Known::unknown("no program ran while they were timed"),
+            Err(error) => Known::unknown(error.to_string()),
         };
     }
 }

@@ -1,21 +1,19 @@
 //! Sums, shares and ratios.
 
+use linerate_host::Known;
+
 use super::{CostReport, CostVictim, CpuCost, DeviceCost, VictimGroup};
 
 impl CostReport {
     /// All CPUs together; the number has no meaning.
     pub fn all_cpus(&self) -> CpuCost {
         let mut total =
-            CpuCost { time_squeezes: known_value(0), steal_ns: known_value(0), ..CpuCost::default() };
+            CpuCost { time_squeezes: Known::Value(0), steal_ns: Known::Value(0), ..CpuCost::default() };
         for cpu in &self.cpus {
             total.add(cpu);
         }
         total
     }
-}
-
-fn known_value(value: u64) -> linerate_host::Known<u64> {
-    linerate_host::Known::Value(value)
 }
 
 impl CpuCost {
@@ -74,11 +72,7 @@ impl CpuCost {
         for (sum, part) in
             [(&mut self.time_squeezes, &other.time_squeezes), (&mut self.steal_ns, &other.steal_ns)]
         {
-            match (sum.value(), part.value()) {
-                (Some(sum_value), Some(added)) => *sum = linerate_host::Known::Value(sum_value + added),
-                (Some(_), None) => *sum = part.clone(),
-                (None, _) => {}
-            }
+            *sum = sum.clone().zip(part.clone()).map(|(sum, part)| sum + part);
         }
     }
 }

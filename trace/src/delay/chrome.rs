@@ -2,7 +2,7 @@
 //! chrome://tracing open: slices per CPU, datagrams in sockets, and an arrow per request.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::cause::softirq_name;
 use super::event::{EventKind, RecordedWindow};
 use super::program::{DelayTracer, EVENT_BYTES, possible_cpus};
 use super::record::DelayRecord;
-use super::requests;
+use super::requests::{RequestCounts, match_requests};
 use crate::TraceError;
 
 // Length of the window in which the rate of events is measured.
@@ -69,7 +69,7 @@ impl DelayTrace {
     }
 
     pub(super) fn from_window(port: u16, window: RecordedWindow) -> Self {
-        let records = requests::match_requests(&window).records;
+        let records = match_requests(&window, &mut RequestCounts::default());
         Self { port, window, records }
     }
 
@@ -106,16 +106,16 @@ impl DelayTrace {
 
     fn name_tracks(&self, writer: &mut ChromeWriter<'_>) -> io::Result<BTreeMap<u32, String>> {
         let mut names = BTreeMap::new();
-        let mut cpus = BTreeMap::new();
+        let mut cpus = BTreeSet::new();
         for event in &self.window.events {
-            cpus.insert(event.cpu, ());
+            cpus.insert(event.cpu);
             if let EventKind::Switch { next, name, .. } = event.kind {
                 names.entry(next).or_insert_with(|| name.to_string());
             }
         }
         writer.name("process_name", CPUS, 0, "CPUs")?;
         writer.name("process_name", SOCKETS, 0, &format!("Sockets of port {}", self.port))?;
-        for cpu in cpus.into_keys() {
+        for cpu in cpus {
             for (layer, name) in CpuLayer::ALL {
                 writer.name("thread_name", CPUS, layer.track(cpu), &format!("CPU {cpu} {name}"))?;
             }
@@ -127,9 +127,7 @@ impl DelayTrace {
     }
 
     fn sockets(&self) -> Vec<(u32, u64)> {
-        let mut sockets: Vec<u64> = self.records.iter().map(|record| record.socket).collect();
-        sockets.sort_unstable();
-        sockets.dedup();
+        let sockets: BTreeSet<u64> = self.records.iter().map(|record| record.socket).collect();
         (1..).zip(sockets).collect()
     }
 

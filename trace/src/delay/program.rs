@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use aya::util::nr_cpus;
 use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, ProgramRuns};
+use rustix::time::ClockId;
 
 use super::WHAT;
 use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
 use crate::TraceError;
 use crate::call::{CallOverhead, EMPTY_PROGRAM};
 use crate::error::SINCE_6_3;
+use crate::window;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
@@ -82,7 +84,7 @@ impl DelayTracer {
     /// Records for a time, or until a CPU's room is nearly used up, while the programs are attached.
     pub(super) fn record(&mut self, duration: Duration) -> Result<RecordedWindow, BpfError> {
         self.empty()?;
-        let begin = monotonic_ns();
+        let begin = window::clock_ns(ClockId::Monotonic);
         let deadline = begin + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
         self.set_recording(deadline)?;
         let limit = self.events_per_cpu / 10 * 9;
@@ -94,7 +96,7 @@ impl DelayTracer {
             }
         }
         self.set_recording(0)?;
-        let end = monotonic_ns().min(deadline);
+        let end = window::clock_ns(ClockId::Monotonic).min(deadline);
         // Until programs that saw an open window have written their event.
         std::thread::sleep(Duration::from_micros(200));
         self.read(begin, end)
@@ -155,9 +157,4 @@ impl DelayTracer {
 pub(super) fn possible_cpus() -> Result<u64, BpfError> {
     let cpus = nr_cpus().map_err(|(_, error)| BpfError::new(WHAT, error))?;
     Ok(u64::try_from(cpus).unwrap_or(1))
-}
-
-fn monotonic_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -76,8 +76,7 @@ impl SocketQueue {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct MatchedRequests {
-    pub(super) records: Vec<DelayRecord>,
+pub(super) struct RequestCounts {
     /// Datagrams that entered IP.
     pub(super) received: u64,
     /// Reads whose datagram is known, and all reads.
@@ -88,8 +87,9 @@ pub(super) struct MatchedRequests {
     pub(super) replies_by_order: u64,
 }
 
-pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
-    let mut result = MatchedRequests::default();
+/// The requests of a window, whose numbers are added to `counts`.
+pub(super) fn match_requests(window: &RecordedWindow, counts: &mut RequestCounts) -> Vec<DelayRecord> {
+    let mut records = Vec::new();
     let mut cpus: HashMap<u32, ReceiveState> = HashMap::new();
     let mut wake_times: HashMap<u32, u64> = HashMap::new();
     let mut send_times: HashMap<u64, (ClientTag, u64)> = HashMap::new();
@@ -126,7 +126,7 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
             EventKind::Waking { thread } => _ = wake_times.insert(thread, at),
             EventKind::RequestSent { buffer, client } => _ = send_times.insert(buffer, (client, at)),
             EventKind::Received { buffer, client, packets } => {
-                result.received += u64::from(packets.max(1));
+                counts.received += u64::from(packets.max(1));
                 let (raised_at, run_at) = match (state.polled, state.run) {
                     (Some(polled), _) => (polled, polled),
                     (None, Some(run)) => run,
@@ -170,9 +170,9 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                 sockets.entry(socket).or_default().known.push_back(request);
             }
             EventKind::Read { socket, thread, waiting } => {
-                result.reads += 1;
+                counts.reads += 1;
                 let Some(mut request) = sockets.entry(socket).or_default().read(waiting) else { continue };
-                result.known_reads += 1;
+                counts.known_reads += 1;
                 // The thread's turn began before the window if no switch was seen.
                 let turn = if state.thread == thread { state.turn } else { 0 };
                 request.record.points[4] = turn.clamp(request.record.points[3], at);
@@ -182,11 +182,11 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                 unanswered.entry(request.client).or_default().push_back(request);
             }
             EventKind::ReplyQueued { buffer, client, device } => {
-                result.replies += 1;
+                counts.replies += 1;
                 let Some(mut request) = take_answered(&mut unanswered, client, repeats_tags) else {
                     continue;
                 };
-                result.replies_by_order += u64::from(!repeats_tags && request.tag != Some(client.tag()));
+                counts.replies_by_order += u64::from(!repeats_tags && request.tag != Some(client.tag()));
                 request.record.points[6] = at;
                 request.record.replier = if state.turn > 0 { state.thread } else { request.record.reader };
                 request.record.device = device;
@@ -197,12 +197,12 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                 request.record.points[7] = at;
                 request.record.transmit_cpu = cpu;
                 if request.record.device == device {
-                    result.records.push(request.record);
+                    records.push(request.record);
                 }
             }
         }
     }
-    result
+    records
 }
 
 /// Whether replies repeat the tags of their requests, as in DNS.

@@ -147,34 +147,26 @@ impl DelaySession {
     pub fn report(&self, host: &Host) -> DelayReport {
         let summary = &self.summary;
         let seconds = self.begun.elapsed().as_secs_f64();
-        let sums = summary.sum_up(&squeeze_growth(&self.squeezes, &squeezes(host)));
+        let squeezes = self.squeezes.as_ref().zip(squeezes(host)).map(|(before, after)| {
+            let growth = |(cpu, count): (u32, u64)| {
+                (cpu, count.saturating_sub(before.get(&cpu).copied().unwrap_or(0)))
+            };
+            after.into_iter().map(growth).collect()
+        });
         DelayReport {
             port: self.port,
             seconds,
-            windows: summary.windows,
-            observed_seconds: summary.seconds,
-            received: summary.received,
-            reads: summary.reads,
-            unmatched_reads: summary.reads.saturating_sub(summary.known_reads),
-            replies: summary.replies,
-            replies_by_order: summary.replies_by_order,
-            requests: summary.requests(),
-            end_to_end_ns: sums.end_to_end,
-            slowest_ns: sums.slowest,
-            stages: sums.stages,
-            reasons: sums.reasons,
-            softirqs: sums.softirqs,
             longest_softirqs: summary.longest_softirqs(
                 |address| self.function(host, address),
                 self.sampler.why().unwrap_or("no sample of the timer is in it"),
             ),
-            lost_events: summary.lost_events,
             own: DelayCost {
                 events: summary.events,
                 ns_a_run: self.run_ns.clone(),
                 programs_cpu_share: self.program_seconds / seconds,
                 process_cpu_share: self.process_seconds / seconds,
             },
+            ..summary.report(&squeezes)
         }
     }
 
@@ -209,12 +201,9 @@ impl DelaySession {
         let window = self.record_with_stacks(duration)?;
         self.timed += duration;
         self.timed_events += u64::try_from(window.events.len()).unwrap_or(0) + window.lost;
-        match counting {
-            Ok(counting) => drop(counting),
-            Err(why) => {
-                self.run_ns = Known::unknown(why.to_string());
-                return Ok(window);
-            }
+        if let Err(why) = counting.map(drop) {
+            self.run_ns = Known::unknown(why.to_string());
+            return Ok(window);
         }
         let program_runs = self.tracer.runs()?;
         self.timed_runs = program_runs.runs;
@@ -245,14 +234,8 @@ impl DelaySession {
     }
 
     fn function(&self, host: &Host, address: u64) -> Known<String> {
-        let read_symbols = || match KernelSymbols::kernel(host) {
-            Ok(symbols) => Known::Value(symbols),
-            Err(error) => Known::unknown(error.to_string()),
-        };
-        match self.symbols.get_or_init(read_symbols) {
-            Known::Value(symbols) => symbols.name(address).map(|symbol| symbol.name),
-            Known::Unknown { why } => Known::unknown(why.clone()),
-        }
+        let symbols = self.symbols.get_or_init(|| KernelSymbols::kernel(host).into());
+        symbols.as_ref().and_then(|symbols| symbols.name(address)).map(|symbol| symbol.name)
     }
 }
 
@@ -261,23 +244,5 @@ fn comm(host: &Host, thread: u32) -> Option<String> {
 }
 
 fn squeezes(host: &Host) -> Known<BTreeMap<u32, u64>> {
-    match SoftnetCpu::observe(host) {
-        Known::Value(cpus) => Known::Value(cpus.iter().map(|line| (line.cpu, line.time_squeeze)).collect()),
-        Known::Unknown { why } => Known::Unknown { why },
-    }
-}
-
-fn squeeze_growth(
-    before: &Known<BTreeMap<u32, u64>>,
-    after: &Known<BTreeMap<u32, u64>>,
-) -> Known<BTreeMap<u32, u64>> {
-    match (before, after) {
-        (Known::Value(before), Known::Value(after)) => {
-            let difference = |(cpu, count): (&u32, &u64)| {
-                (*cpu, count.saturating_sub(before.get(cpu).copied().unwrap_or(0)))
-            };
-            Known::Value(after.iter().map(difference).collect())
-        }
-        (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::unknown(why.clone()),
-    }
+    SoftnetCpu::observe(host).map(|cpus| cpus.iter().map(|line| (line.cpu, line.time_squeeze)).collect())
 }

@@ -48,7 +48,7 @@ impl StackSampler {
             let sample_ns = time_a_clock_sample().ok().flatten().unwrap_or(0.0);
             Ok(Self { samplers, sample_ns })
         };
-        open_all().map_or_else(|error| Known::unknown(error.to_string()), Known::Value)
+        open_all().into()
     }
 
     pub(super) fn enable(&mut self) -> std::io::Result<()> {

@@ -6,10 +6,11 @@ use hdrhistogram::Histogram;
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
+use super::DelayReport;
 use super::cause::{CauseFinder, DelayCause, NET_RX, softirq_name};
 use super::event::{EventKind, RecordedWindow};
 use super::record::{DelayRecord, DelayStage, STAGES};
-use super::requests::{self, MatchedRequests};
+use super::requests::{self, RequestCounts};
 use super::timeline::WindowTimeline;
 
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -173,24 +174,11 @@ pub(super) struct DelaySummary {
     candidates: Vec<SlowCandidate>,
     softirqs: BTreeMap<u32, SoftirqCounts>,
     longest: Vec<LongRun>,
-    pub(super) received: u64,
-    pub(super) reads: u64,
-    pub(super) known_reads: u64,
-    pub(super) replies: u64,
-    pub(super) replies_by_order: u64,
+    counts: RequestCounts,
     pub(super) events: u64,
-    pub(super) lost_events: u64,
-    pub(super) seconds: f64,
+    lost_events: u64,
+    seconds: f64,
     pub(super) windows: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct SummedDelays {
-    pub(super) end_to_end: DelayQuantiles,
-    pub(super) slowest: DelayQuantiles,
-    pub(super) stages: Vec<StageDelay>,
-    pub(super) reasons: Vec<SlowReason>,
-    pub(super) softirqs: Vec<SoftirqDelay>,
 }
 
 impl DelaySummary {
@@ -202,13 +190,7 @@ impl DelaySummary {
         interfaces: &BTreeMap<u32, String>,
         name: impl Fn(u32) -> Option<String>,
     ) -> Vec<DelayRecord> {
-        let MatchedRequests { records, received, known_reads, reads, replies, replies_by_order } =
-            requests::match_requests(window);
-        self.received += received;
-        self.known_reads += known_reads;
-        self.reads += reads;
-        self.replies += replies;
-        self.replies_by_order += replies_by_order;
+        let records = requests::match_requests(window, &mut self.counts);
         self.events += u64::try_from(window.events.len()).unwrap_or(0);
         self.lost_events += window.lost;
         self.seconds += window.seconds();
@@ -305,8 +287,8 @@ impl DelaySummary {
         self.end_to_end.values.len()
     }
 
-    /// `squeezes`: by CPU.
-    pub(super) fn sum_up(&self, squeezes: &Known<BTreeMap<u32, u64>>) -> SummedDelays {
+    /// A report without the longest softirqs, the port and the cost. `squeezes`: by CPU.
+    pub(super) fn report(&self, squeezes: &Known<BTreeMap<u32, u64>>) -> DelayReport {
         let mut slow: Vec<&SlowCandidate> = self.candidates.iter().collect();
         slow.sort_by_key(|slow| std::cmp::Reverse(slow.end_to_end_ns));
         slow.truncate(usize::try_from(self.requests().div_ceil(SLOW_PART)).unwrap_or(usize::MAX));
@@ -323,20 +305,28 @@ impl DelaySummary {
             run_ns: counts.runs.quantiles(),
             poll_packets: counts.polls.quantiles(),
             interrupts_per_second: counts.interrupts as f64 / self.seconds.max(1e-9),
-            time_squeezes: match squeezes {
-                Known::Value(squeezes) => squeezes.get(cpu).copied().map_or_else(
-                    || Known::unknown(format!("/proc/net/softnet_stat has no CPU {cpu}")),
-                    Known::Value,
-                ),
-                Known::Unknown { why } => Known::unknown(why.clone()),
-            },
+            time_squeezes: squeezes.as_ref().and_then(|squeezes| {
+                let line = squeezes.get(cpu).copied();
+                line.ok_or_else(|| format!("/proc/net/softnet_stat has no CPU {cpu}")).into()
+            }),
         });
-        SummedDelays {
-            end_to_end: self.end_to_end.quantiles(),
-            slowest: slow.iter().map(|slow| slow.end_to_end_ns).collect::<Distribution>().quantiles(),
+        let counts = &self.counts;
+        DelayReport {
+            windows: self.windows,
+            observed_seconds: self.seconds,
+            received: counts.received,
+            reads: counts.reads,
+            unmatched_reads: counts.reads.saturating_sub(counts.known_reads),
+            replies: counts.replies,
+            replies_by_order: counts.replies_by_order,
+            requests: self.requests(),
+            lost_events: self.lost_events,
+            end_to_end_ns: self.end_to_end.quantiles(),
+            slowest_ns: slow.iter().map(|slow| slow.end_to_end_ns).collect::<Distribution>().quantiles(),
             stages: stages.collect(),
             reasons: reasons(&slow),
             softirqs: softirqs.collect(),
+            ..DelayReport::default()
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::cause::{CauseFinder, NET_RX};
 use super::chrome::DelayTrace;
 use super::event::{ClientTag, EventKind, RecordedWindow, TraceEvent};
-use super::requests::match_requests;
+use super::requests::{self, RequestCounts};
 use super::stacks::StackSample;
 use super::summary::DelaySummary;
 use super::timeline::WindowTimeline;
@@ -61,6 +61,11 @@ impl RequestTimes {
     }
 }
 
+fn match_requests(window: &RecordedWindow) -> (Vec<DelayRecord>, RequestCounts) {
+    let mut counts = RequestCounts::default();
+    (requests::match_requests(window, &mut counts), counts)
+}
+
 fn cause(events: &[(u64, u32, EventKind)], record: &DelayRecord, stage: DelayStage) -> DelayCause {
     let timeline = WindowTimeline::new(&window(events), &BTreeSet::from([record.reader]));
     let interfaces = BTreeMap::from([(2, "eth0".to_owned())]);
@@ -72,8 +77,8 @@ const ONE: RequestTimes =
 
 #[test]
 fn matched_request_has_the_times_of_its_events() {
-    let matches = match_requests(&window(&ONE.events()));
-    let [record] = &matches.records[..] else { panic!("{matches:?}") };
+    let (records, _) = match_requests(&window(&ONE.events()));
+    let [record] = &records[..] else { panic!("{records:?}") };
     assert_eq!(record.points, ONE.at);
     let stages: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
     assert_eq!((stages, record.end_to_end_ns()), (70, 70));
@@ -85,9 +90,9 @@ fn datagram_queued_before_the_window_matches_no_request() {
     let mut events = ONE.events();
     // A datagram from before the window is read first.
     events.push((45, 1, EventKind::Read { socket: 5, thread: SERVER, waiting: 1 }));
-    let matches = match_requests(&window(&events));
-    assert_eq!((matches.reads, matches.known_reads), (2, 1));
-    assert_eq!(matches.records[0].points[5], 60);
+    let (records, counts) = match_requests(&window(&events));
+    assert_eq!((counts.reads, counts.known_reads), (2, 1));
+    assert_eq!(records[0].points[5], 60);
 }
 
 #[test]
@@ -98,8 +103,8 @@ fn unread_datagram_does_not_shift_later_matches() {
     // When `ONE` was read, no other datagram waited in the socket.
     let first =
         RequestTimes { buffer: 500, client: 8 << 16, at: [91, 92, 93, 94, 95, 96, 97, 98], waiting: 0 };
-    let matches = match_requests(&window(&[events, first.events()].concat()));
-    let points: Vec<_> = matches.records.iter().map(|record| record.points).collect();
+    let (records, _) = match_requests(&window(&[events, first.events()].concat()));
+    let points: Vec<_> = records.iter().map(|record| record.points).collect();
     assert!(points.contains(&first.at), "{points:?}");
 }
 
@@ -124,9 +129,9 @@ fn replies_belong_to_the_request_with_their_tag_or_else_to_the_oldest() {
         other => (*at, *cpu, other),
     });
     for (events, by_order) in [(other_tags.collect(), 3), ([&events[..], &earlier].concat(), 0)] {
-        let matches = match_requests(&window(&events));
-        let points: Vec<_> = matches.records.iter().map(|record| record.points).collect();
-        assert_eq!((points, matches.replies_by_order), (times.to_vec(), by_order));
+        let (records, counts) = match_requests(&window(&events));
+        let points: Vec<_> = records.iter().map(|record| record.points).collect();
+        assert_eq!((points, counts.replies_by_order), (times.to_vec(), by_order));
     }
 }
 
@@ -134,8 +139,8 @@ fn replies_belong_to_the_request_with_their_tag_or_else_to_the_oldest() {
 fn only_the_send_time_of_the_same_client_begins_a_request() {
     for (client, begin) in [(9 << 16, 5), (4 << 16, ONE.at[0])] {
         let sent = (5, 1, EventKind::RequestSent { buffer: ONE.buffer, client: ClientTag(client) });
-        let matches = match_requests(&window(&[vec![sent], ONE.events()].concat()));
-        assert_eq!(matches.records[0].points[0], begin);
+        let (records, _) = match_requests(&window(&[vec![sent], ONE.events()].concat()));
+        assert_eq!(records[0].points[0], begin);
     }
 }
 
@@ -154,15 +159,15 @@ fn gro_merged_packets_share_one_arrival_time() {
         events.push((75 + number, 1, EventKind::ReplySent { buffer: 500 + number, device: 2 }));
     }
     events.retain(|(at, _, _)| !(58..64).contains(at) && *at < 79);
-    let matches = match_requests(&window(&events));
+    let (records, _) = match_requests(&window(&events));
     let times: Vec<_> =
-        matches.records.iter().map(|record| (record.points[2], record.points[3], record.points[5])).collect();
-    assert_eq!(times, [(30, 38, 52), (30, 39, 53), (30, 40, 54)], "{matches:?}");
+        records.iter().map(|record| (record.points[2], record.points[3], record.points[5])).collect();
+    assert_eq!(times, [(30, 38, 52), (30, 39, 53), (30, 40, 54)], "{records:?}");
 }
 
 #[test]
 fn each_delay_stage_has_its_cause() {
-    let record = match_requests(&window(&ONE.events())).records[0];
+    let record = match_requests(&window(&ONE.events())).0[0];
     // A thread that keeps NET_RX from running, and the same thread on the server's CPU.
     let busy = |cpu, at| (at, cpu, switch(BURNER, "burner", false));
     let burner = DelayCause::OtherThread { thread: "burner".to_owned() };
@@ -205,10 +210,10 @@ fn summary_reports_the_reasons_of_the_slowest_requests_most_frequent_first() {
     });
     let mut summary = DelaySummary::default();
     summary.add(&window(&requests.collect::<Vec<_>>()), &BTreeMap::new(), |_| None);
-    let sums = summary.sum_up(&linerate_host::Known::unknown("none"));
-    assert_eq!((sums.end_to_end.count, sums.slowest.count), (400, 4));
+    let report = summary.report(&Known::unknown("none"));
+    assert_eq!((report.end_to_end_ns.count, report.slowest_ns.count), (400, 4));
     let reasons: Vec<_> =
-        sums.reasons.iter().map(|reason| (reason.stage, reason.stage_ns, reason.requests)).collect();
+        report.reasons.iter().map(|reason| (reason.stage, reason.stage_ns, reason.requests)).collect();
     assert_eq!(reasons, [(DelayStage::Server, 440, 3), (DelayStage::WakeUp, 430, 1)]);
 }
 
@@ -277,7 +282,7 @@ proptest! {
         let events: Vec<_> =
             events.into_iter().map(|(at, cpu, number, argument)| (at, cpu, kind(number, argument))).collect();
         let window = window(&events);
-        for record in match_requests(&window).records {
+        for record in match_requests(&window).0 {
             prop_assert!(record.points.is_sorted(), "{record:?}");
             let sum: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
             prop_assert_eq!(sum, record.end_to_end_ns());

@@ -90,7 +90,7 @@ impl FlameComparison {
         };
         let ((mut before, old_result, old_profile), (mut after, new_result, new_profile)) =
             (split_profile(before)?, split_profile(after)?);
-        let difference = ProfileDifference::between(&old_profile, &new_profile, shown.view());
+        let difference = ProfileDifference::between(&old_profile, &new_profile, shown);
         let spots =
             spots([(old_result.spots.as_slice(), &old_profile), (new_result.spots.as_slice(), &new_profile)]);
         let locks = locks([old_result.contention.as_ref(), new_result.contention.as_ref()]);

@@ -6,8 +6,9 @@ use inferno::flamegraph::color::{BackgroundColor, Color};
 use serde::{Deserialize, Serialize};
 
 use super::draw::{self, DrawOptions};
-use super::fold::{self, ProfileView};
+use super::fold;
 use super::profile::{SampleEvent, StackFrame, StackProfile};
+use super::result::FlameSelection;
 use crate::TraceError;
 
 /// Parts of a CPU per sample in drawn lines: integers, fine enough for one sample in a long run.
@@ -42,24 +43,27 @@ impl FunctionChange {
 }
 
 impl ProfileDifference {
-    pub fn between(before: &StackProfile, after: &StackProfile, view: ProfileView) -> Self {
-        let (earlier, later) = (own_times(before, view), own_times(after, view));
-        let names: BTreeMap<&StackFrame, ()> =
-            earlier.keys().chain(later.keys()).map(|frame| (*frame, ())).collect();
-        let time = |times: &BTreeMap<&StackFrame, f64>, frame| times.get(frame).copied().unwrap_or(0.0);
-        let mut functions: Vec<FunctionChange> = names
-            .into_keys()
-            .map(|frame| FunctionChange {
-                function: frame.clone(),
-                before_cpus: time(&earlier, frame),
-                after_cpus: time(&later, frame),
-            })
-            .collect();
+    pub fn between(before: &StackProfile, after: &StackProfile, shown: FlameSelection) -> Self {
+        // In each function without its callees.
+        let mut own_times: BTreeMap<&StackFrame, [f64; 2]> = BTreeMap::new();
+        for (side, profile) in [before, after].into_iter().enumerate() {
+            for stack in shown.stacks(profile) {
+                if let Some(frame) = profile.frames_of(stack).next_back() {
+                    own_times.entry(frame).or_default()[side] += cpus(profile, stack.samples);
+                }
+            }
+        }
+        let change = |(function, [before_cpus, after_cpus]): (&StackFrame, [f64; 2])| FunctionChange {
+            function: function.clone(),
+            before_cpus,
+            after_cpus,
+        };
+        let mut functions: Vec<FunctionChange> = own_times.into_iter().map(change).collect();
         // A stable sort: equal changes stay in the order of names.
         functions.sort_by(|a, b| b.cpus().abs().total_cmp(&a.cpus().abs()));
         Self {
-            before_cpus: view.stacks(before).map(|stack| cpus(before, stack.samples)).sum(),
-            after_cpus: view.stacks(after).map(|stack| cpus(after, stack.samples)).sum(),
+            before_cpus: shown.stacks(before).map(|stack| cpus(before, stack.samples)).sum(),
+            after_cpus: shown.stacks(after).map(|stack| cpus(after, stack.samples)).sum(),
             functions,
             notes: notes(before, after),
         }
@@ -70,17 +74,6 @@ impl ProfileDifference {
 pub(super) fn cpus(profile: &StackProfile, samples: u64) -> f64 {
     let samples_per_cpu = f64::from(profile.frequency_hz) * profile.seconds;
     if samples_per_cpu > 0.0 { samples as f64 / samples_per_cpu } else { 0.0 }
-}
-
-/// Time in each function without its callees.
-fn own_times(profile: &StackProfile, view: ProfileView) -> BTreeMap<&StackFrame, f64> {
-    let mut times = BTreeMap::new();
-    for stack in view.stacks(profile) {
-        if let Some(frame) = profile.frames_of(stack).next_back() {
-            *times.entry(frame).or_default() += cpus(profile, stack.samples);
-        }
-    }
-    times
 }
 
 fn notes(before: &StackProfile, after: &StackProfile) -> Vec<String> {
@@ -108,26 +101,24 @@ fn notes(before: &StackProfile, after: &StackProfile) -> Vec<String> {
 }
 
 /// The flame graph of `after`; a function is red if its own time grew, blue if it shrank. Functions
-/// that vanished have no width; [`ProfileDifference::functions`] lists them. `None` if the view has
-/// no samples.
+/// that vanished have no width; [`ProfileDifference::functions`] lists them. `None` if the
+/// selection has no samples.
 pub fn svg(
     before: &StackProfile,
     after: &StackProfile,
     drawing: &DrawOptions,
 ) -> Result<Option<String>, TraceError> {
-    let mut lines: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    let parts = |profile, samples| (cpus(profile, samples) * PARTS).round() as u64;
-    for (stack, samples) in fold::lines(before, drawing.view, draw::USER) {
-        lines.entry(stack).or_default().0 = parts(before, samples);
+    let mut lines: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    for (side, profile) in [before, after].into_iter().enumerate() {
+        for (stack, samples) in fold::lines(profile, drawing.shown, draw::USER) {
+            lines.entry(stack).or_default()[side] = (cpus(profile, samples) * PARTS).round() as u64;
+        }
     }
-    for (stack, samples) in fold::lines(after, drawing.view, draw::USER) {
-        lines.entry(stack).or_default().1 = parts(after, samples);
-    }
-    if lines.values().all(|(_, after)| *after == 0) {
+    if lines.values().all(|[_, after]| *after == 0) {
         return Ok(None);
     }
     let lines: Vec<String> =
-        lines.into_iter().map(|(stack, (before, after))| format!("{stack} {before} {after}")).collect();
+        lines.into_iter().map(|(stack, [before, after])| format!("{stack} {before} {after}")).collect();
     let mut options = draw::options(drawing);
     options.count_name = "millionths of a CPU".to_owned();
     // Otherwise unchanged functions would look like the background.
@@ -152,21 +143,21 @@ mod tests {
     fn twice_the_time_with_twice_the_samples_is_no_difference() {
         let mut long = profile(&BEFORE.replace("40 ", "80 ").replace("20 ", "40 "));
         long.seconds *= 2.0;
-        let difference = ProfileDifference::between(&profile(BEFORE), &long, ProfileView::default());
+        let difference = ProfileDifference::between(&profile(BEFORE), &long, FlameSelection::default());
         assert!(difference.functions.iter().all(|change| change.cpus() == 0.0), "{difference:?}");
     }
 
     #[test]
     fn functions_are_sorted_by_change() {
         let after = profile("38 x task main;aes\n50 x softirq main;handle_softirqs;nf_hook_slow\n");
-        let difference = ProfileDifference::between(&profile(BEFORE), &after, ProfileView::default());
+        let difference = ProfileDifference::between(&profile(BEFORE), &after, FlameSelection::default());
         let names: Vec<(&str, i64)> = difference
             .functions
             .iter()
             .map(|change| (change.function.name.as_str(), (change.cpus() * 100.0).round() as i64))
             .collect();
         assert_eq!(names, [("nf_hook_slow", 50), ("net_rx_action", -20), ("aes", -2)]);
-        let irq = ProfileView { irq_only: true, ..ProfileView::default() };
+        let irq = FlameSelection { irq_only: true, per_cpu: false };
         assert!((ProfileDifference::between(&profile(BEFORE), &after, irq).after_cpus - 0.5).abs() < 1e-9);
         let picture = svg(&profile(BEFORE), &after, &DrawOptions::default()).unwrap().unwrap();
         crate::flame::draw::tests::well_formed(&picture).unwrap();
@@ -177,7 +168,7 @@ mod tests {
         let mut clock = profile(BEFORE);
         clock.event = SampleEvent::CpuClock { why: "no PMU".to_owned() };
         clock.cpus[0].lost = 3;
-        let notes = ProfileDifference::between(&profile(BEFORE), &clock, ProfileView::default()).notes;
+        let notes = ProfileDifference::between(&profile(BEFORE), &clock, FlameSelection::default()).notes;
         assert!(
             notes[0].contains("the CPU clock") && notes[1].contains("3 samples were lost after"),
             "{notes:?}"

@@ -8,8 +8,9 @@ use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 pub use self::palette::{PalettePart, legend};
-use super::fold::{self, ProfileView};
+use super::fold;
 use super::profile::StackProfile;
+use super::result::FlameSelection;
 use crate::TraceError;
 
 // Functions narrower than this percentage of the width are left out, so that files stay small.
@@ -28,23 +29,23 @@ const LEGEND: usize = 28;
 pub struct DrawOptions {
     pub title: String,
     pub subtitle: Option<String>,
-    pub view: ProfileView,
+    pub shown: FlameSelection,
     /// Whether it is a file of its own, with a script that zooms and searches. Otherwise an element
     /// for a page, without script and file header.
     pub interactive: bool,
 }
 
 /// The flame graph of a profile: width is time, colours are [parts](legend) of the packet path.
-/// Deterministic. `None` if the view has no samples.
+/// Deterministic. `None` if the selection has no samples.
 pub fn svg(profile: &StackProfile, drawing: &DrawOptions) -> Result<Option<String>, TraceError> {
-    let lines: Vec<String> = fold::lines(profile, drawing.view, USER)
+    let lines: Vec<String> = fold::lines(profile, drawing.shown, USER)
         .into_iter()
         .map(|(stack, samples)| format!("{stack} {samples}"))
         .collect();
     if lines.is_empty() {
         return Ok(None);
     }
-    let mut colours = colours(profile, drawing.view);
+    let mut colours = colours(profile, drawing.shown);
     let mut options = options(drawing);
     options.palette_map = Some(&mut colours);
     let graph = draw(&mut options, &lines)?;
@@ -73,11 +74,11 @@ pub(super) fn draw(options: &mut Options<'_>, lines: &[String]) -> Result<String
 
 /// The colour of each name in the graph. Roots are threads, contexts or CPUs, and are not
 /// functions.
-fn colours(profile: &StackProfile, view: ProfileView) -> PaletteMap {
+fn colours(profile: &StackProfile, shown: FlameSelection) -> PaletteMap {
     let mut colours = PaletteMap::default();
     let grey = Color { r: 200, g: 200, b: 204 };
-    for (stack, _) in fold::lines(profile, view, USER) {
-        for root in stack.split(';').take(1 + usize::from(view.per_cpu)) {
+    for (stack, _) in fold::lines(profile, shown, USER) {
+        for root in stack.split(';').take(1 + usize::from(shown.per_cpu)) {
             colours.insert(root, grey);
         }
     }

@@ -2,33 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::profile::{CpuContext, FrameKind, SampledStack, StackFrame, StackProfile};
+use super::profile::{FrameKind, StackFrame, StackProfile};
+use super::result::FlameSelection;
 
 /// Replaces functions that are not shown.
 pub(super) const LEFT_OUT: &str = "...";
-
-/// The part of a profile to show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProfileView {
-    /// Only interrupt context, each stack from its begin, below the name of its [`CpuContext`].
-    pub irq_only: bool,
-    pub idle: bool,
-    pub cpu: Option<u32>,
-    /// One root per CPU.
-    pub per_cpu: bool,
-}
-
-impl ProfileView {
-    pub fn has(&self, context: CpuContext, cpu: u32) -> bool {
-        self.cpu.is_none_or(|selected_cpu| selected_cpu == cpu)
-            && (self.idle || context != CpuContext::Idle)
-            && (!self.irq_only || context.is_interrupt())
-    }
-
-    pub fn stacks<'p>(&self, profile: &'p StackProfile) -> impl Iterator<Item = &'p SampledStack> {
-        profile.stacks.iter().filter(move |stack| self.has(stack.context, stack.cpu))
-    }
-}
 
 /// The function's name, or its module in brackets if it has none.
 pub fn label(frame: &StackFrame) -> String {
@@ -42,10 +20,11 @@ pub fn label(frame: &StackFrame) -> String {
     }
 }
 
-/// Sorted unique lines of a view.
-pub fn folded(profile: &StackProfile, view: ProfileView) -> String {
+/// Sorted unique lines of a part of a profile. Without other contexts, stacks begin with the interrupt,
+/// below the name of its [`CpuContext`](super::CpuContext).
+pub fn folded(profile: &StackProfile, shown: FlameSelection) -> String {
     let mut text = String::new();
-    for (stack, samples) in lines(profile, view, usize::MAX) {
+    for (stack, samples) in lines(profile, shown, usize::MAX) {
         text.push_str(&format!("{stack} {samples}\n"));
     }
     text
@@ -53,17 +32,17 @@ pub fn folded(profile: &StackProfile, view: ProfileView) -> String {
 
 // Lines with their samples; at most `user` user-space functions per stack, half of them the
 // outermost, half the innermost.
-pub(super) fn lines(profile: &StackProfile, view: ProfileView, user: usize) -> BTreeMap<String, u64> {
+pub(super) fn lines(profile: &StackProfile, shown: FlameSelection, user: usize) -> BTreeMap<String, u64> {
     let labels: Vec<String> = profile.frames.iter().map(label).collect();
     // Of equal width, so that they sort by number.
     let digits = profile.cpus.iter().map(|cpu| cpu.cpu).max().unwrap_or(0).to_string().len();
     let mut lines = BTreeMap::new();
-    for stack in view.stacks(profile) {
+    for stack in shown.stacks(profile) {
         let mut parts: Vec<String> = Vec::new();
-        if view.per_cpu {
+        if shown.per_cpu {
             parts.push(format!("CPU {:0digits$}", stack.cpu));
         }
-        let begin = if view.irq_only {
+        let begin = if shown.irq_only {
             parts.push(stack.context.describe().to_owned());
             stack.entry as usize
         } else {
@@ -106,21 +85,20 @@ mod tests {
     use crate::flame::fixture::profile;
 
     #[test]
-    fn profile_views_select_interrupts_idle_and_cpus() {
+    fn selections_have_interrupts_or_all_busy_stacks() {
         let profile = profile(
             "2 openssl task main;aes\n\
              3 openssl softirq main;asm_common_interrupt;handle_softirqs;net_rx_action\n\
              5 swapper idle do_idle\n",
         );
-        let irq = ProfileView { irq_only: true, ..ProfileView::default() };
+        let irq = FlameSelection { irq_only: true, per_cpu: false };
         assert_eq!(folded(&profile, irq), "softirq after an interrupt;handle_softirqs;net_rx_action 3\n");
         assert_eq!(
-            folded(&profile, ProfileView::default()),
+            folded(&profile, FlameSelection::default()),
             "openssl;main;aes 2\nopenssl;main;asm_common_interrupt;handle_softirqs;net_rx_action 3\n"
         );
-        let all = ProfileView { idle: true, per_cpu: true, ..ProfileView::default() };
-        assert!(folded(&profile, all).contains("CPU 0;swapper;do_idle 5\n"));
-        assert_eq!(folded(&profile, ProfileView { cpu: Some(1), ..ProfileView::default() }), "");
+        let per_cpu = FlameSelection { irq_only: false, per_cpu: true };
+        assert!(folded(&profile, per_cpu).starts_with("CPU 0;openssl;main;aes 2\n"));
     }
 
     #[test]
@@ -129,7 +107,7 @@ mod tests {
         for frame in &mut profile.frames[..6] {
             frame.kind = FrameKind::User;
         }
-        let line = |user| lines(&profile, ProfileView::default(), user).into_keys().next().unwrap();
+        let line = |user| lines(&profile, FlameSelection::default(), user).into_keys().next().unwrap();
         assert_eq!(line(4), "x;a;b;...;e;f;k");
         assert_eq!(line(6), "x;a;b;c;d;e;f;k");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::spots::{self, HotSpot};
-use super::{CpuContext, ProfileView, StackProfile};
+use super::{CpuContext, SampledStack, StackProfile};
 use crate::contention::LockContention;
 
 /// Which part of a profile is shown, and how.
@@ -46,18 +46,12 @@ pub struct SelfSamples {
 }
 
 impl FlameSelection {
-    #[must_use]
-    pub fn view(self) -> ProfileView {
-        ProfileView { irq_only: self.irq_only, per_cpu: self.per_cpu, ..ProfileView::default() }
+    fn has(self, context: CpuContext) -> bool {
+        if self.irq_only { context.is_interrupt() } else { context != CpuContext::Idle }
     }
 
-    // The profile, reduced to the selected samples.
-    fn part_of(self, profile: &StackProfile) -> StackProfile {
-        let mut part = profile.clone();
-        if self.irq_only {
-            part.stacks.retain(|stack| stack.context.is_interrupt() || stack.context == CpuContext::Idle);
-        }
-        part
+    pub(super) fn stacks(self, profile: &StackProfile) -> impl Iterator<Item = &SampledStack> {
+        profile.stacks.iter().filter(move |stack| self.has(stack.context))
     }
 }
 
@@ -77,11 +71,12 @@ impl FlameResult {
     pub fn select(mut self, shown: FlameSelection) -> Self {
         self.shown = shown;
         if let Some(profile) = &self.profile {
-            let part = shown.part_of(profile);
+            let mut part = profile.clone();
+            part.stacks.retain(|stack| shown.has(stack.context));
             self.path_samples = spots::samples_in_path(&part);
             self.spots = spots::find(&part);
             self.spots.sort_by(|a, b| b.share_of_path.total_cmp(&a.share_of_path));
-            self.functions = self_samples(&part, shown.view());
+            self.functions = self_samples(&part);
         }
         self
     }
@@ -89,8 +84,7 @@ impl FlameResult {
     /// Selected samples that are not idle.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        let view = self.shown.view();
-        self.profile.iter().flat_map(|profile| view.stacks(profile)).map(|stack| stack.samples).sum()
+        self.profile.iter().flat_map(|profile| self.shown.stacks(profile)).map(|stack| stack.samples).sum()
     }
 
     /// Samples in interrupt context as a share of all that are not idle; `None` if all are idle.
@@ -104,9 +98,9 @@ impl FlameResult {
     }
 }
 
-fn self_samples(profile: &StackProfile, view: ProfileView) -> Vec<SelfSamples> {
+fn self_samples(profile: &StackProfile) -> Vec<SelfSamples> {
     let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
-    for stack in view.stacks(profile) {
+    for stack in &profile.stacks {
         if let Some(innermost) = stack.frames.last() {
             *samples.entry(*innermost).or_default() += stack.samples;
         }

@@ -12,8 +12,8 @@ use linerate_host::StageName;
 use serde::{Deserialize, Serialize};
 
 use super::{CpuContext, FrameKind, SampledStack, StackProfile};
+use table::JudgedFunction;
 pub(crate) use table::TABLE;
-use table::{JudgedFunction, SpotTable};
 
 /// A known place where packet processing spends time, with its share of a profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,25 +54,21 @@ struct FoundSpot<'p> {
     functions: BTreeMap<&'p str, u64>,
 }
 
-/// The spots in a profile, largest share of busy samples first, without those that have no sample.
-pub fn find(profile: &StackProfile) -> Vec<HotSpot> {
-    find_in(&TABLE, profile)
-}
-
 /// A spot by id, without samples.
-pub fn known(id: &str) -> Option<HotSpot> {
-    TABLE.by_id(id)
+pub fn known(id: &str) -> Option<&'static HotSpot> {
+    TABLE.hot_spots().find(|spot| spot.id == id)
 }
 
 /// Samples in the packet path: stacks in which a packet is received, sent or waited for.
 pub fn samples_in_path(profile: &StackProfile) -> u64 {
-    let functions = judge_functions(&TABLE, profile);
+    let functions = judge_functions(profile);
     let in_path = |stack: &&SampledStack| table::is_packet_path(&innermost_first(&functions, stack));
     busy(profile).filter(in_path).map(|stack| stack.samples).sum()
 }
 
-fn find_in(table: &SpotTable, profile: &StackProfile) -> Vec<HotSpot> {
-    let functions = judge_functions(table, profile);
+/// The spots in a profile, largest share of busy samples first, without those that have no sample.
+pub fn find(profile: &StackProfile) -> Vec<HotSpot> {
+    let functions = judge_functions(profile);
     let mut found_spots: BTreeMap<usize, FoundSpot<'_>> = BTreeMap::new();
     let (mut busy_samples, mut path_samples) = (0, 0);
     for stack in busy(profile) {
@@ -80,7 +76,7 @@ fn find_in(table: &SpotTable, profile: &StackProfile) -> Vec<HotSpot> {
         let in_path = table::is_packet_path(&frames);
         busy_samples += stack.samples;
         path_samples += if in_path { stack.samples } else { 0 };
-        let Some((spot, depth)) = table.spot_of(&frames, in_path) else { continue };
+        let Some((spot, depth)) = TABLE.spot_of(&frames, in_path) else { continue };
         let found = found_spots.entry(spot).or_default();
         found.samples += stack.samples;
         found.in_path += if in_path { stack.samples } else { 0 };
@@ -88,7 +84,7 @@ fn find_in(table: &SpotTable, profile: &StackProfile) -> Vec<HotSpot> {
     }
     let mut spots: Vec<HotSpot> = found_spots
         .into_iter()
-        .map(|(spot, found)| table.spot(spot, &found, busy_samples, path_samples))
+        .map(|(spot, found)| TABLE.spot(spot, &found, busy_samples, path_samples))
         .collect();
     spots.sort_by_key(|spot| std::cmp::Reverse(spot.samples));
     spots
@@ -99,8 +95,8 @@ fn busy(profile: &StackProfile) -> impl Iterator<Item = &SampledStack> {
 }
 
 // Judges each function once, because many stacks share functions.
-fn judge_functions<'p>(table: &SpotTable, profile: &'p StackProfile) -> Vec<JudgedFunction<'p>> {
-    profile.frames.iter().map(|frame| table.judge(&frame.name, frame.kind)).collect()
+fn judge_functions(profile: &StackProfile) -> Vec<JudgedFunction<'_>> {
+    profile.frames.iter().map(|frame| TABLE.judge(&frame.name, frame.kind)).collect()
 }
 
 /// A stack from the begin of its context: the interrupted work is unrelated.

@@ -9,7 +9,7 @@ use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, Program
 use super::WHAT;
 use super::batch::BatchClasses;
 use crate::TraceError;
-use crate::call::{self, CallOverhead, EMPTY_PROGRAM, RunCounting};
+use crate::call::{CallOverhead, EMPTY_PROGRAM, RunCounting};
 use crate::error::SINCE_6_3;
 use crate::sys::{KernelName, kernel_layout};
 
@@ -28,8 +28,7 @@ const PROGRAMS: [ProgramAttachment; 5] = [
 #[derive(Debug)]
 pub(super) struct HeadroomProgram {
     programs: BpfPrograms,
-    /// Call and return of a program, ns.
-    way_ns: f64,
+    overhead: CallOverhead,
 }
 
 #[derive(Debug, Clone)]
@@ -93,9 +92,9 @@ impl HeadroomProgram {
             },
             &[&PROGRAMS[..], &EMPTY_PROGRAM].concat(),
         )?;
-        let way_ns = call::way_ns(&mut programs)?;
+        let overhead = CallOverhead::measure(&mut programs)?;
         programs.attach(&PROGRAMS)?;
-        Ok(Self { programs, way_ns })
+        Ok(Self { programs, overhead })
     }
 
     pub(super) fn read(&self) -> Result<HeadroomCounters, BpfError> {
@@ -106,7 +105,7 @@ impl HeadroomProgram {
 
     /// Time of a run, ns, measured during `wait`, in which runs take longer; unknown if the kernel
     /// refuses to time programs.
-    pub(super) fn run_ns(&mut self, wait: &dyn Fn()) -> Result<Known<f64>, BpfError> {
+    pub(super) fn run_ns(&self, wait: &dyn Fn()) -> Result<Known<f64>, BpfError> {
         let counting = match RunCounting::start(WHAT) {
             Ok(counting) => counting,
             Err(why) => return Ok(Known::unknown(why.to_string())),
@@ -114,10 +113,9 @@ impl HeadroomProgram {
         let before = self.programs.runs(&PROGRAMS)?;
         wait();
         let after = self.programs.runs(&PROGRAMS)?;
-        let clock_ns = call::clock_ns(&mut self.programs)?.unwrap_or(0.0);
         drop(counting);
         let program_runs =
             ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };
-        Ok(Known::Value(CallOverhead { way_ns: self.way_ns, clock_ns }.run_ns(program_runs)))
+        Ok(Known::Value(self.overhead.run_ns(program_runs)))
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use linerate_host::delivery::DeliveryWatch;
+use linerate_host::process::allowed_cpus;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::socket::udp_socket_drops;
 use linerate_host::stage::thread::CpuQuota;
-use linerate_host::{CpuSet, Host, Known};
+use linerate_host::{Host, Known};
 
 use super::batch::BatchCost;
 use super::links::LinkCounters;
@@ -92,10 +93,7 @@ impl<'h> HeadroomSession<'h> {
         let (seconds, mut demand) = self.demand(&counters, run_ns.value().copied().unwrap_or(0.0));
         let sizes = buffers(&self.last.counted, &counters.counted);
         demand.buffer = self.buffer(sizes, duration.mul_f64(WAITS_PART), wait);
-        let dropped = match before.and_then(|before| Ok(read_drops()?.saturating_sub(before))) {
-            Ok(dropped) => Known::Value(dropped),
-            Err(why) => Known::unknown(why),
-        };
+        let dropped = Known::from(before.and_then(|before| Ok(read_drops()?.saturating_sub(before))));
         let permitted = demand.read_per_second * seconds * PERMITTED_LOSS;
         if demand.is_beyond_buffer() && dropped.value().is_some_and(|dropped| *dropped as f64 <= permitted) {
             demand.buffer = Known::unknown(
@@ -181,20 +179,11 @@ impl<'h> HeadroomSession<'h> {
     // `None` for threads that read no datagram.
     fn thread(&self, tid: u32, counters: &ThreadCounters, reads: u64, run_ns: f64) -> Option<ThreadDemand> {
         let cost = BatchCost::fit(&counters.batches.0, run_ns)?;
-        let path = format!("/proc/{}/task/{tid}/status", counters.pid);
-        let allowed_cpus = match self.host.read(&path) {
-            Ok(text) => {
-                let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-                let cpus = list.and_then(|list| CpuSet::from_list(list.trim()).ok());
-                cpus.map_or_else(|| Known::unknown(format!("{path}: no Cpus_allowed_list")), Known::Value)
-            }
-            Err(error) => Known::unknown(error.to_string()),
-        };
         Some(ThreadDemand {
             pid: counters.pid,
             tid,
             comm: counters.comm.to_string(),
-            allowed_cpus,
+            allowed_cpus: allowed_cpus(self.host, tid),
             read_share: counters.reads as f64 / reads.max(1) as f64,
             polls: counters.empty_reads > counters.reads && counters.batches.are_endless(),
             cost,

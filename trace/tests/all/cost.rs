@@ -71,18 +71,27 @@ impl Drop for Threads {
     }
 }
 
+/// Two CPUs; `None`, after printing SKIP, if there is only one.
+fn near_and_far(test: &str) -> Option<[u32; 2]> {
+    let cpus = usable().first_chunk().copied();
+    cpus.or_else(|| {
+        skip(test, "one CPU only");
+        None
+    })
+}
+
 /// A lab whose receiver processes packets on this CPU (RPS), and a sender's socket, connected to a
-/// port without a listener.
-fn lab_of_packets_on(cpu: u32) -> Result<(Lab, UdpSocket), String> {
-    let lab = Lab::builder().queues(1).start().map_err(|error| error.to_string())?;
-    let sys = lab.receiver().sys_path().map_err(|error| error.to_string())?;
-    let mask = CpuSet::from_iter([cpu]).to_mask();
-    fs::write(sys.join("class/net/eth0/queues/rx-0/rps_cpus"), mask).map_err(|error| error.to_string())?;
-    let to = (lab.links()[0].receiver.ipv4[0], 9);
-    let socket = lab.senders()[0]
-        .run(|| UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket)));
-    let socket = socket.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-    Ok((lab, socket))
+/// port without a listener. `None`, after printing SKIP, if there can be none here.
+fn lab_of_packets_on(cpu: u32, test: &str) -> Option<(Lab, UdpSocket)> {
+    let start = || -> Result<_, Box<dyn std::error::Error>> {
+        let lab = Lab::builder().queues(1).start()?;
+        let queue = lab.receiver().sys_path()?.join("class/net/eth0/queues/rx-0");
+        fs::write(queue.join("rps_cpus"), CpuSet::from_iter([cpu]).to_mask())?;
+        let socket = lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0"))??;
+        socket.connect((lab.links()[0].receiver.ipv4[0], 9))?;
+        Ok((lab, socket))
+    };
+    start().map_err(|why| skip(test, why)).ok()
 }
 
 fn victim(cost: &CostReport, tid: u32) -> &CostVictim {
@@ -120,13 +129,8 @@ fn cpu_time_parts_add_up_to_the_elapsed_time() {
 fn packets_are_charged_to_the_thread_on_the_receiving_cpu() {
     const NAME: &str = "packets_are_charged_to_the_thread_on_the_receiving_cpu";
     let _machine = machine();
-    let (Some(&near), Some(&far)) = (usable().first(), usable().get(1)) else {
-        return skip(NAME, "one CPU only");
-    };
-    let (lab, socket) = match lab_of_packets_on(far) {
-        Ok(lab) => lab,
-        Err(why) => return skip(NAME, why),
-    };
+    let Some([near, far]) = near_and_far(NAME) else { return };
+    let Some((lab, socket)) = lab_of_packets_on(far, NAME) else { return };
     let mut threads = Threads::new();
     let (near_victim, far_victim) = (threads.spin(near), threads.spin(far));
     let sender = threads.start(near, move || _ = socket.send(&[0; 64]));
@@ -270,9 +274,7 @@ fn inferred_loss_of_a_calibration_loop_matches_tracing() {
     const NAME: &str = "inferred_loss_of_a_calibration_loop_matches_tracing";
     const QUIET_ATTEMPTS: usize = 3;
     let _machine = machine();
-    let (Some(&near), Some(&far)) = (usable().first(), usable().get(1)) else {
-        return skip(NAME, "one CPU only");
-    };
+    let Some([near, far]) = near_and_far(NAME) else { return };
     // Tracing may report no loss that did not happen.
     let mut is_steady = false;
     for _ in 0..QUIET_ATTEMPTS {
@@ -283,10 +285,7 @@ fn inferred_loss_of_a_calibration_loop_matches_tracing() {
             break;
         }
     }
-    let (lab, socket) = match lab_of_packets_on(far) {
-        Ok(lab) => lab,
-        Err(why) => return skip(NAME, why),
-    };
+    let Some((lab, socket)) = lab_of_packets_on(far, NAME) else { return };
     let mut threads = Threads::new();
     threads.start(near, move || _ = socket.send(&[0; 64]));
     let Some((loaded, interrupts)) = difference(NAME, far) else { return };

@@ -221,10 +221,7 @@ fn a_bridged_packet_is_charged_to_its_path() {
     const NAME: &str = "a_bridged_packet_is_charged_to_its_path";
     let _machine = machine();
     let Some(lab) = lab(NAME, 2) else { return };
-    let path = match bridged(&lab) {
-        Ok(path) => path,
-        Err(why) => return skip(NAME, why),
-    };
+    let Ok(path) = bridged(&lab).map_err(|why| skip(NAME, why)) else { return };
     for attempt in 1..=ATTEMPTS {
         let Some(cost) = skip_unless_permitted(NAME, observe(true, || send(&path, 1))) else { return };
         let paths = cost.paths.as_deref().expect("paths");
@@ -251,10 +248,8 @@ fn a_frame_dropped_by_xdp_is_counted_once() {
     let Some(lab) = lab(NAME, 1) else { return };
     let interface = lab.links()[0].receiver.interface.clone();
     let attach = || XdpService::sink().shortest_payload(1).attach(&interface);
-    let sink = match lab.receiver().run(attach).expect("the host") {
-        Ok(sink) => sink,
-        Err(why) => return skip(NAME, why),
-    };
+    let sink = lab.receiver().run(attach).expect("the host");
+    let Ok(sink) = sink.map_err(|why| skip(NAME, why)) else { return };
     let path = direct(&lab);
     for attempt in 1..=ATTEMPTS {
         let before = sink.account().expect("its account").received;

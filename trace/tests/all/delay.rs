@@ -3,8 +3,8 @@
 use std::fs;
 use std::hint::black_box;
 use std::net::UdpSocket;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
@@ -35,10 +35,11 @@ fn nice(value: i32) {
 
 fn now_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).expect("after boot") * 1_000_000_000 + time.tv_nsec as u64
+    Duration::try_from(time).expect("after boot").as_nanos() as u64
 }
 
 struct DelayScene {
+    _machine: MutexGuard<'static, ()>,
     lab: Lab,
     host: Host,
     server: UdpSocket,
@@ -48,6 +49,7 @@ struct DelayScene {
 
 impl DelayScene {
     fn new(test: &str) -> Option<Self> {
+        let _machine = machine();
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
             skip(test, "one CPU only");
             return None;
@@ -61,7 +63,13 @@ impl DelayScene {
             socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         }
         let host = Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"));
-        Some(Self { lab, host, server, client, stop: AtomicBool::new(false) })
+        Some(Self { _machine, lab, host, server, client, stop: AtomicBool::new(false) })
+    }
+
+    fn start(test: &str) -> Option<(Self, DelaySession)> {
+        let scene = Self::new(test)?;
+        let session = scene.session(test)?;
+        Some((scene, session))
     }
 
     fn session(&self, test: &str) -> Option<DelaySession> {
@@ -167,9 +175,7 @@ fn thread_cause(name: &str) -> DelayCause {
 #[test]
 fn delay_stages_add_up_to_a_time_within_the_round_trip() {
     const NAME: &str = "delay_stages_add_up_to_a_time_within_the_round_trip";
-    let _machine = machine();
-    let Some(scene) = DelayScene::new(NAME) else { return };
-    let Some(mut session) = scene.session(NAME) else { return };
+    let Some((scene, mut session)) = DelayScene::start(NAME) else { return };
     let round_trips = Mutex::new(Vec::new());
     let mut records = Vec::new();
     thread::scope(|scope| {
@@ -222,9 +228,7 @@ fn pauses_between_windows_outlast_an_interval() {
 #[test]
 fn sleeping_server_is_reported_as_the_cause() {
     const NAME: &str = "sleeping_server_is_reported_as_the_cause";
-    let _machine = machine();
-    let Some(scene) = DelayScene::new(NAME) else { return };
-    let Some(mut session) = scene.session(NAME) else { return };
+    let Some((scene, mut session)) = DelayScene::start(NAME) else { return };
     thread::scope(|scope| {
         let sleeps = |number: u64| {
             if number.is_multiple_of(80) {
@@ -241,9 +245,7 @@ fn sleeping_server_is_reported_as_the_cause() {
 #[test]
 fn process_competing_with_the_server_is_reported_as_the_cause() {
     const NAME: &str = "process_competing_with_the_server_is_reported_as_the_cause";
-    let _machine = machine();
-    let Some(scene) = DelayScene::new(NAME) else { return };
-    let Some(mut session) = scene.session(NAME) else { return };
+    let Some((scene, mut session)) = DelayScene::start(NAME) else { return };
     thread::scope(|scope| {
         scene.serve(scope, 1, |_| ());
         scene.burn(scope, 1);
@@ -259,9 +261,7 @@ fn process_competing_with_the_server_is_reported_as_the_cause() {
 #[test]
 fn process_competing_with_a_napi_thread_is_reported_as_the_cause() {
     const NAME: &str = "process_competing_with_a_napi_thread_is_reported_as_the_cause";
-    let _machine = machine();
-    let Some(scene) = DelayScene::new(NAME) else { return };
-    let Some(mut session) = scene.session(NAME) else { return };
+    let Some((scene, mut session)) = DelayScene::start(NAME) else { return };
     // A NAPI thread competes with processes; a softirq would interrupt them.
     let device = scene.lab.receiver().sys_path().expect("a sysfs").join("class/net/eth0");
     for offload in [Offload::GenericReceive, Offload::UdpReceiveForwarding] {
@@ -303,9 +303,7 @@ fn napi_threads() -> Vec<i32> {
 fn full_qdisc_is_reported_as_the_cause() {
     const NAME: &str = "full_qdisc_is_reported_as_the_cause";
     const TBF: &str = "qdisc add dev eth0 root tbf rate 50mbit burst 4kb latency 100ms";
-    let _machine = machine();
-    let Some(scene) = DelayScene::new(NAME) else { return };
-    let Some(mut session) = scene.session(NAME) else { return };
+    let Some((scene, mut session)) = DelayScene::start(NAME) else { return };
     let arguments: Vec<&str> = TBF.split(' ').collect();
     let result = scene.lab.receiver().run(|| scene.host.program("tc", &arguments, ""));
     if let Err(why) = result.expect("run") {
@@ -324,7 +322,6 @@ fn full_qdisc_is_reported_as_the_cause() {
 #[test]
 fn replies_of_a_stacked_device_are_counted_once() {
     const NAME: &str = "replies_of_a_stacked_device_are_counted_once";
-    let _machine = machine();
     for client_device in ["eth0", "sibling"] {
         let Some(mut scene) = DelayScene::new(NAME) else { return };
         let ip = |host: &LabHost, command: &str| {

@@ -237,10 +237,8 @@ fn audit_spot_is_hot_only_for_audited_threads() {
         }
         profile
     };
-    let spared = match AuditExemption::tasks() {
-        Ok(spared) => spared,
-        Err(error) => return skip(test, format!("audit rules: {error}")),
-    };
+    let exempt = AuditExemption::tasks().map_err(|error| skip(test, format!("audit rules: {error}")));
+    let Ok(spared) = exempt else { return };
     let Some(without) = skip_unless_permitted(test, look()) else { return };
     drop(spared);
     let original = Setting::Audit.read(&Host::live()).expect("read");

@@ -12,6 +12,7 @@ use linerate_lab::Lab;
 use linerate_load::{Generator, LoadSlot, PacingMode, stats};
 use linerate_testkit::reflector::{Reflector, XdpService};
 
+use super::threshold::interval_text;
 use crate::machine;
 use crate::programs::{self, BuildProfile};
 
@@ -128,16 +129,12 @@ impl CostBench {
         }
         let ratio = stats::compare(&alone_rates, &watched_rates)?.ratio;
         let is_allowed = ratio.median >= 1.0 - ALLOWED;
-        let bound_text =
-            |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |value| format!("{value:.4}"));
         println!(
-            "{}: {label}: {:.0}/s alone, {:.0}/s looked at: {:.4} ({} to {}), {} pairs; allowed {:.2}",
+            "{}: {label}: {:.0}/s alone, {:.0}/s looked at: {}, {} pairs; allowed {:.2}",
             if is_allowed { "ok" } else { "FAILED" },
             stats::median(&alone_rates).unwrap_or(0.0),
             stats::median(&watched_rates).unwrap_or(0.0),
-            ratio.median,
-            bound_text(ratio.low),
-            bound_text(ratio.high),
+            interval_text(&ratio, 1.0, 4),
             self.pairs,
             1.0 - ALLOWED,
         );

@@ -27,17 +27,6 @@ pub(crate) struct EngineBench {
     repeats: u8,
 }
 
-/// Instructions per transaction: the median of the repeats, and their extremes.
-struct InstructionFigure {
-    median: f64,
-    low: f64,
-    high: f64,
-}
-
-fn bound(wildcard: bool) -> &'static str {
-    if wildcard { "wildcard address" } else { "one address" }
-}
-
 impl EngineBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let side = SubjectSide::C;
@@ -53,16 +42,14 @@ impl EngineBench {
         let mut is_cheaper = true;
         for batch in &self.batch {
             for wildcard in [false, true] {
-                let engine_figure = self.measure(SubjectSide::Engine, *batch, wildcard)?;
-                let c_figure = self.measure(SubjectSide::C, *batch, wildcard)?;
-                let ratio = engine_figure.median / c_figure.median;
+                let (engine_median, engine_text) = self.measure(SubjectSide::Engine, *batch, wildcard)?;
+                let (c_median, c_text) = self.measure(SubjectSide::C, *batch, wildcard)?;
                 println!(
-                    "  batch {batch:2}, {:16}  engine {}  C {}  ratio {ratio:.3}",
-                    bound(wildcard),
-                    engine_figure.text(),
-                    c_figure.text()
+                    "  batch {batch:2}, {:16}  engine {engine_text}  C {c_text}  ratio {:.3}",
+                    if wildcard { "wildcard address" } else { "one address" },
+                    engine_median / c_median
                 );
-                is_cheaper &= engine_figure.median <= c_figure.median;
+                is_cheaper &= engine_median <= c_median;
             }
         }
         let verdict = match is_cheaper {
@@ -73,7 +60,8 @@ impl EngineBench {
         Ok(machine::exit_code(is_cheaper))
     }
 
-    fn measure(&self, side: SubjectSide, batch: u16, wildcard: bool) -> anyhow::Result<InstructionFigure> {
+    /// Instructions per transaction: the median of the repeats, and a text of it and the extremes.
+    fn measure(&self, side: SubjectSide, batch: u16, wildcard: bool) -> anyhow::Result<(f64, String)> {
         // Both queues are whole batches. The long queue fits the receive buffer of any user.
         let short_queue = u64::from(batch);
         let long_queue = short_queue * (256 / short_queue).max(2);
@@ -91,16 +79,7 @@ impl EngineBench {
             slopes.push((long_count - short_count) as f64 / (long_queue - short_queue) as f64);
         }
         slopes.sort_by(f64::total_cmp);
-        Ok(InstructionFigure {
-            median: slopes[slopes.len() / 2],
-            low: slopes[0],
-            high: slopes[slopes.len() - 1],
-        })
-    }
-}
-
-impl InstructionFigure {
-    fn text(&self) -> String {
-        format!("{:7.2} ({:.2} to {:.2})", self.median, self.low, self.high)
+        let (median, low, high) = (slopes[slopes.len() / 2], slopes[0], slopes[slopes.len() - 1]);
+        Ok((median, format!("{median:7.2} ({low:.2} to {high:.2})")))
     }
 }

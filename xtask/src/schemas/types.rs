@@ -51,9 +51,6 @@ impl<'a> SchemaDefinitions<'a> {
     }
 
     fn named_type(&mut self, krate: &'static str, name: &str, arguments: &TypeArguments) -> Result<Value> {
-        if let Some(schema) = serialized_by_hand(name, arguments) {
-            return Ok(schema);
-        }
         let (krate, item) = self.sources.find(name, krate)?;
         if !arguments.is_empty() || matches!(item, Item::Type(_)) {
             return self.item(krate, item, arguments).with_context(|| format!("in {name}"));
@@ -258,18 +255,18 @@ impl<'a> SchemaDefinitions<'a> {
             ("BTreeMap" | "HashMap", Some(content)) => {
                 json!({"type": "object", "additionalProperties": content})
             }
+            ("Known", Some(content)) => {
+                let unknown_schema = json!({
+                    "type": "object", "properties": {"unknown": {"type": "string", "description": "Why it is unknown."}},
+                    "required": ["unknown"],
+                });
+                json!({"anyOf": [content, unknown_schema]})
+            }
             (_, last_argument) => {
-                let (_, item) = match serialized_by_hand(name, &TypeArguments::new()) {
-                    Some(schema) => return Ok(schema),
-                    None if name == "Known" => {
-                        let type_parameters = TypeArguments::from([(
-                            "T".to_owned(),
-                            last_argument.context("Known of a type")?,
-                        )]);
-                        return serialized_by_hand(name, &type_parameters).context("Known");
-                    }
-                    None => self.sources.find(name, scope.krate)?,
-                };
+                if let Some(schema) = serialized_by_hand(name) {
+                    return Ok(schema);
+                }
+                let (_, item) = self.sources.find(name, scope.krate)?;
                 arguments.extend(last_argument);
                 let type_parameters = parameters(item).into_iter().zip(arguments).collect();
                 self.named_type(scope.krate, name, &type_parameters)?
@@ -279,16 +276,9 @@ impl<'a> SchemaDefinitions<'a> {
 }
 
 /// Types whose `Serialize` is not derived.
-fn serialized_by_hand(name: &str, arguments: &TypeArguments) -> Option<Value> {
+fn serialized_by_hand(name: &str) -> Option<Value> {
     let count = json!({"type": "integer", "minimum": 0});
     Some(match name {
-        "Known" => {
-            let unknown_schema = json!({
-                "type": "object", "properties": {"unknown": {"type": "string", "description": "Why it is unknown."}},
-                "required": ["unknown"],
-            });
-            json!({"anyOf": [arguments.get("T")?, unknown_schema]})
-        }
         "CpuSet" => json!({"type": "string", "description": "A list such as `0-3,8`."}),
         "LinkSpeed" => json!({"type": "integer", "minimum": 0, "description": "Bits per second."}),
         "RefusalCounts" | "RadiusCounts" => json!({"type": "object", "additionalProperties": count}),

@@ -6,14 +6,14 @@ use std::ops::AddAssign;
 use linerate_load::SlotOutcome;
 
 use super::counters::PathCounters;
-use super::event::{ExtraRequests, SoakEvent};
+use super::event::SoakEvent;
 
 // Packets that a queue of a veth device holds, including the packets of one poll
 // (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`; `NAPI_POLL_WEIGHT`). `veth_close` frees them
 // without counting.
 const IN_A_QUEUE: i64 = 256 + 64;
 
-/// A round in the generator's counts, in requests.
+/// Requests of a round, in their sender's counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RoundLoad {
     pub(super) sent: u64,
@@ -108,7 +108,7 @@ impl SoakAccounting {
         &mut self,
         event: SoakEvent,
         load: RoundLoad,
-        extra_requests: ExtraRequests,
+        extra_requests: RoundLoad,
         before: &PathCounters,
         after: &PathCounters,
     ) {
@@ -131,7 +131,7 @@ impl SoakAccounting {
 impl RequestFates {
     fn from_counters(
         load: RoundLoad,
-        extra_requests: ExtraRequests,
+        extra_requests: RoundLoad,
         before: &PathCounters,
         after: &PathCounters,
     ) -> Self {
@@ -212,7 +212,7 @@ impl fmt::Display for RequestFates {
 mod tests {
     use super::*;
 
-    const NONE: ExtraRequests = ExtraRequests { sent: 0, answered: 0 };
+    const NONE: RoundLoad = RoundLoad { sent: 0, answered: 0, refused: 0 };
 
     fn counters(stack: u64, received: u64, answered: u64) -> PathCounters {
         let mut counters = PathCounters { stack_received: stack, ..PathCounters::default() };
@@ -224,7 +224,7 @@ mod tests {
     fn judge(
         event: SoakEvent,
         [sent, answered]: [u64; 2],
-        extra: ExtraRequests,
+        extra: RoundLoad,
         after: &PathCounters,
     ) -> (bool, String) {
         let mut accounting = SoakAccounting::new(2);
@@ -292,10 +292,10 @@ mod tests {
     fn event_requests_are_not_counted_as_load() {
         let mut poisoned = counters(101, 101, 90);
         poisoned.server.panicked = 11;
-        let poison = ExtraRequests { sent: 1, answered: 0 };
+        let poison = RoundLoad { sent: 1, ..NONE };
         let (balanced, text) = judge(SoakEvent::Panic, [100, 90], poison, &poisoned);
         assert!(balanced && text.contains("10 with a worker's panic"), "{text}");
-        let other_port = ExtraRequests { sent: 1, answered: 1 };
+        let other_port = RoundLoad { sent: 1, answered: 1, ..NONE };
         assert!(judge(SoakEvent::Port, [100, 100], other_port, &counters(101, 101, 101)).0);
     }
 }

@@ -74,14 +74,14 @@ impl PathCounters {
 
     fn read(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
         let server = server.counts()?;
-        let device = VethCounters::read(lab.receiver(), &lab.links()[0].receiver.interface)?;
+        let (device_lost, wire_full) = veth_losses(lab.receiver(), &lab.links()[0].receiver.interface)?;
         let route = lab.receiver().run(|| RouteState::observe(&Host::live(), &[]))?;
         let why = route.snmp.why().or_else(|| route.netstat.why()).unwrap_or("no such counter");
         let counter = |name: &str| route.snmp(name).with_context(|| format!("/proc/net: {name}: {why}"));
         let buffer_full = counter("Udp.RcvbufErrors")?;
         Ok(Self {
             server,
-            device_lost: device.lost,
+            device_lost,
             stack_received: counter("Ip.InReceives")?,
             ip_lost: counter("Ip.InHdrErrors")?
                 + counter("Ip.InAddrErrors")?
@@ -94,39 +94,31 @@ impl PathCounters {
             udp_errors: counter("Udp.InErrors")?.saturating_sub(buffer_full),
             replies_discarded: counter("Ip.OutDiscards")? + counter("Ip.OutNoRoutes")?,
             unresolved: std::fs::read_to_string(ARP).map_or(Ok(0), |text| unresolved(&text))?,
-            wire_full: device.refused,
+            wire_full,
         })
     }
 }
 
-struct VethCounters {
-    lost: u64,
-    refused: u64,
-}
-
-impl VethCounters {
-    fn read(host: &LabHost, interface: &str) -> anyhow::Result<Self> {
-        let sys = Host::live_with_sys(host.sys_path()?);
-        let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
-        let link = host.run(|| link::observe(&sys, &scope))?.pop().context("no such interface")?;
-        let statistics = match link.statistics {
-            Known::Value(Some(statistics)) => statistics,
-            Known::Value(None) => anyhow::bail!("{interface} has no statistics"),
-            Known::Unknown { why } => anyhow::bail!("statistics of {interface}: {why}"),
-        };
-        let totals = link.totals.value().with_context(|| format!("{interface} has no counters"))?;
-        // The drivers count packets that an XDP program dropped in `rx_queue_3_xdp_drops`. None of
-        // our programs drops requests, so every `rx_queue_3_drops` is a loss.
-        let is_loss = |name: &str| {
-            name.strip_prefix("rx_queue_")
-                .and_then(|suffix| suffix.split_once('_'))
-                .is_some_and(|(_, counter)| counter == "drops")
-        };
-        Ok(Self {
-            lost: statistics.iter().filter(|(name, _)| is_loss(name)).map(|(_, count)| *count).sum(),
-            refused: totals.get("tx_dropped").copied().unwrap_or(0),
-        })
-    }
+/// Packets that the device lost, and packets that did not fit into the wire.
+fn veth_losses(host: &LabHost, interface: &str) -> anyhow::Result<(u64, u64)> {
+    let sys = Host::live_with_sys(host.sys_path()?);
+    let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
+    let link = host.run(|| link::observe(&sys, &scope))?.pop().context("no such interface")?;
+    let statistics = match link.statistics {
+        Known::Value(Some(statistics)) => statistics,
+        Known::Value(None) => anyhow::bail!("{interface} has no statistics"),
+        Known::Unknown { why } => anyhow::bail!("statistics of {interface}: {why}"),
+    };
+    let totals = link.totals.value().with_context(|| format!("{interface} has no counters"))?;
+    // The drivers count packets that an XDP program dropped in `rx_queue_3_xdp_drops`. None of
+    // our programs drops requests, so every `rx_queue_3_drops` is a loss.
+    let is_loss = |name: &str| {
+        name.strip_prefix("rx_queue_")
+            .and_then(|suffix| suffix.split_once('_'))
+            .is_some_and(|(_, counter)| counter == "drops")
+    };
+    let lost = statistics.iter().filter(|(name, _)| is_loss(name)).map(|(_, count)| *count).sum();
+    Ok((lost, totals.get("tx_dropped").copied().unwrap_or(0)))
 }
 
 /// The sum over CPUs of a file whose first line has names, and each other line the hexadecimal

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use linerate_lab::Lab;
 
+use super::accounting::RoundLoad;
 use super::server::{POISON, SoakServer};
 
 /// Time for which the interface is down.
@@ -18,13 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longer than a full receive buffer takes to be read.
 const FULL_BUFFER: Duration = Duration::from_secs(1);
-
-/// Requests to the server in addition to the load.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ExtraRequests {
-    pub(super) sent: u64,
-    pub(super) answered: u64,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SoakEvent {
@@ -44,29 +38,29 @@ impl SoakEvent {
         lab: &Lab,
         address: SocketAddr,
         server: &mut SoakServer,
-    ) -> anyhow::Result<ExtraRequests> {
+    ) -> anyhow::Result<RoundLoad> {
+        let mut extra_requests = RoundLoad::default();
         match self {
-            Self::Nothing => Ok(ExtraRequests::default()),
+            Self::Nothing => {}
             Self::Flap => {
                 link(lab, &["down"])?;
                 std::thread::sleep(DOWN);
                 link(lab, &["up"])?;
-                Ok(ExtraRequests::default())
             }
             Self::Mtu => {
                 link(lab, &["mtu", "1400"])?;
                 link(lab, &["mtu", "1500"])?;
-                Ok(ExtraRequests::default())
             }
-            Self::Panic => panic(lab, address, server).map(|sent| ExtraRequests { sent, answered: 0 }),
+            Self::Panic => extra_requests.sent = panic(lab, address, server)?,
             Self::Port => {
                 let second_address = SocketAddr::new(address.ip(), address.port() + 1);
                 server.open(second_address)?;
                 check_echo(lab, second_address)?;
                 server.close(second_address)?;
-                Ok(ExtraRequests { sent: 1, answered: 1 })
+                (extra_requests.sent, extra_requests.answered) = (1, 1);
             }
         }
+        Ok(extra_requests)
     }
 }
 

@@ -14,17 +14,13 @@ const ALLOWED_GROWTH: f64 = 1.05;
 /// Growth that is always allowed, bytes.
 const ALLOWED_BYTES: f64 = 512e3;
 
-/// Exists only if every flow was answered again after each event: otherwise the soak ends early.
-pub(super) struct SoakReport<'a>(pub(super) &'a SoakObservation);
-
-impl SoakReport<'_> {
+impl SoakObservation {
     pub(super) fn passes(&self) -> bool {
-        self.panics_match() && self.0.accounting.is_balanced() && is_stable(&self.0.memory)
+        self.panics_match() && self.accounting.is_balanced() && is_stable(&self.memory)
     }
 
     fn panics_match(&self) -> bool {
-        let SoakObservation { poison, total, .. } = self.0;
-        total.restarts == *poison && total.panicked >= *poison
+        self.total.restarts == self.poison && self.total.panicked >= self.poison
     }
 }
 
@@ -43,9 +39,9 @@ fn is_stable(resident: &[f64]) -> bool {
         .is_some_and(|(first, last)| last <= (first * ALLOWED_GROWTH).max(first + ALLOWED_BYTES))
 }
 
-impl fmt::Display for SoakReport<'_> {
+impl fmt::Display for SoakObservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SoakObservation { memory, events, accounting, poison, total, .. } = self.0;
+        let Self { memory, events, accounting, poison, total, .. } = self;
         for (event, times) in SoakEvent::ALL.into_iter().zip(events) {
             writeln!(f, "{times:4} times: {event}")?;
         }
@@ -99,10 +95,9 @@ mod tests {
             poison: 1,
             total,
         };
-        let report = SoakReport(&observation);
-        assert!(report.panics_match() && is_stable(&observation.memory));
-        assert!(!report.passes(), "nothing was sent");
-        assert!(report.to_string().contains("FAILED: every request has a fate"), "{report}");
+        assert!(observation.panics_match() && is_stable(&observation.memory));
+        assert!(!observation.passes(), "nothing was sent");
+        assert!(observation.to_string().contains("FAILED: every request has a fate"), "{observation}");
     }
 
     #[test]

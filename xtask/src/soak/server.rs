@@ -12,6 +12,8 @@ use linerate_engine::{
 };
 use linerate_lab::{Lab, LabChild};
 
+use super::SoakCommand;
+
 // A payload that makes a worker panic.
 pub(super) const POISON: &[u8] = b"cannot swallow this";
 
@@ -26,14 +28,6 @@ pub(super) enum SoakBackend {
 }
 
 impl SoakBackend {
-    /// Its name on the command line and in documents.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Mmsg => "mmsg",
-            Self::Xdp => "xdp",
-        }
-    }
-
     fn backend(self) -> Backend {
         match self {
             Self::Mmsg => Backend::default(),
@@ -50,11 +44,10 @@ pub(super) struct SoakServer {
 }
 
 impl SoakServer {
-    /// Starts the server without ports.
-    pub(super) fn start(lab: &Lab, calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Result<Self> {
+    /// Starts the server without ports, with the options of this command.
+    pub(super) fn start(lab: &Lab) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["soak", "--serve", "--backend", calls.name()]);
-        command.args(["--workers", &workers.to_string(), "--server-cpu", &cpu.to_string()]);
+        command.args(std::env::args_os().skip(1)).arg("--serve");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = lab.receiver().spawn(command)?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
@@ -98,7 +91,7 @@ impl SoakServer {
 
 // The server process: executes each line of the standard input and answers with a line, until the
 // input ends.
-pub(super) fn serve(calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Result<()> {
+pub(super) fn serve(options: &SoakCommand) -> anyhow::Result<()> {
     // Panics are part of the plan.
     std::panic::set_hook(Box::new(|_| ()));
     let mut ports = BTreeMap::new();
@@ -106,7 +99,7 @@ pub(super) fn serve(calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Resul
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let reply = match line.split_once(' ') {
-            Some(("open", address)) => open(calls, workers, cpu, address, &mut ports),
+            Some(("open", address)) => open(options, address, &mut ports),
             Some(("close", address)) => close(address, &mut ports, &mut closed_counts),
             _ => counts(&ports, closed_counts),
         };
@@ -116,18 +109,16 @@ pub(super) fn serve(calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Resul
 }
 
 fn open(
-    calls: SoakBackend,
-    workers: u32,
-    cpu: u32,
+    options: &SoakCommand,
     address: &str,
     ports: &mut BTreeMap<SocketAddr, RunningServer>,
 ) -> anyhow::Result<String> {
     let address = address.parse()?;
     let server = Server::builder()
         .bind(address)
-        .workers(workers as usize)
-        .pinning(WorkerPinning::Cpus(vec![cpu]))
-        .backend(calls.backend())
+        .workers(options.workers as usize)
+        .pinning(WorkerPinning::Cpus(vec![options.server_cpu]))
+        .backend(options.backend.backend())
         .receive_buffer(BUFFER)
         .start(|_| {
             |request: &Request<'_>, _: &mut [u8]| {

@@ -10,7 +10,7 @@ use linerate_host::Host;
 use linerate_host::live::{HistoryItem, Snapshot};
 use linerate_trace::drops::packet_counts::{NamespaceScope, PortSubject};
 use linerate_trace::drops::{DropsResult, DropsWatch, PacketAccounting};
-use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
+use linerate_trace::flame::{self, FlameSelection, StackProfile, draw};
 use linerate_trace::headroom::HeadroomSession;
 
 use super::event::{JobResult, SessionEvent};
@@ -132,7 +132,7 @@ fn flame_graph() -> Result<String> {
     let draw_options = flame::DrawOptions {
         title: format!("CPU time on {}", super::super::tune::host_name(&host)),
         subtitle: None,
-        view: ProfileView::default(),
+        shown: FlameSelection::default(),
         interactive: true,
     };
     let svg = draw::svg(&profile, &draw_options).context("flame graph")?;

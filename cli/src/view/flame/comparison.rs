@@ -48,7 +48,7 @@ pub(crate) fn difference_graph(
     let options = DrawOptions {
         title: "CPU time: red has grown, blue has shrunk".to_owned(),
         subtitle: Some(format!("{} against {}", comparison.after.file, comparison.before.file)),
-        view: comparison.shown.view(),
+        shown: comparison.shown,
         interactive,
     };
     difference::svg(before, after, &options)

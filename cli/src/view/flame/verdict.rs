@@ -78,7 +78,7 @@ impl FlameVerdict {
 
     fn spinning(share: f64, result: &FlameResult) -> Self {
         let spot = result.contention.as_ref().and_then(most_spinning).and_then(spots::known);
-        let cause_text = spot.as_ref().map_or_else(
+        let cause_text = spot.map_or_else(
             || "the callers are below".to_owned(),
             |spot| format!("most of it because {}{}", spot.what, finding(spot)),
         );
@@ -87,7 +87,7 @@ impl FlameVerdict {
                 "CPUs spend {} of their busy time waiting for locks; {cause_text}.",
                 percent(share)
             ),
-            advice: spot.map(|spot| spot.remedy).unwrap_or_default(),
+            advice: spot.map(|spot| spot.remedy.clone()).unwrap_or_default(),
             tone: Tone::Bad,
             of_locks: true,
         }

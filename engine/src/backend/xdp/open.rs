@@ -395,6 +395,15 @@ fn describe_xsk_error(what: &str, error: &io::Error) -> String {
 mod tests {
     use super::*;
 
+    fn options<'a>(
+        address: &str,
+        interfaces: &'a [String],
+    ) -> Result<XdpServeOptions<'a>, std::net::AddrParseError> {
+        let settings = AfXdpSettings::default();
+        let address = address.parse()?;
+        Ok(XdpServeOptions { settings, address, only_v6: false, interfaces, placement: &[] })
+    }
+
     #[test]
     fn ports_of_bridges_and_link_local_veths_are_not_served_by_default()
     -> Result<(), Box<dyn std::error::Error>> {
@@ -411,13 +420,7 @@ mod tests {
         for (interfaces, expected, target_count) in
             [(&[][..], &["eth0", "eth1", "docker0", "veth2"][..], 5), (&named[..], &["veth1"], 6)]
         {
-            let options = XdpServeOptions {
-                settings: AfXdpSettings::default(),
-                address: "[::]:7".parse()?,
-                only_v6: true,
-                interfaces,
-                placement: &[],
-            };
+            let options = XdpServeOptions { only_v6: true, ..options("[::]:7", interfaces)? };
             let (selected, targets) = choose_interfaces(&options, &devices, &mut Vec::new())?;
             assert_eq!(targets.len(), target_count, "{targets:?}");
             assert_eq!(selected.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), expected);
@@ -440,14 +443,7 @@ mod tests {
             ("10.0.0.9:7", &[], None, 0, "no interface that is up and not loopback has 10.0.0.9"),
             ("10.0.0.1:7", &named, None, 1, "none of the interfaces named can be served"),
         ] {
-            let settings = AfXdpSettings::default();
-            let options = XdpServeOptions {
-                settings,
-                address: address.parse()?,
-                only_v6: false,
-                interfaces,
-                placement: &[],
-            };
+            let options = options(address, interfaces)?;
             let mut found = Vec::new();
             let choice = choose_interfaces(&options, &devices, &mut found).map(|(_, targets)| targets);
             let expected = served.map(str::parse).transpose()?.map(|target| vec![target]);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
-use aya::maps::XskMap;
+use aya::maps::{MapData, XskMap};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::sys::bpf;
@@ -57,8 +57,7 @@ impl XskProgram {
             .map_max_entries("sockets", rule.queues)
             .load(OBJECT)
             .map_err(|error| bpf::load_error(&error))?;
-        let program = ebpf.program_mut("redirect").ok_or_else(incomplete_object_message)?;
-        let program: &mut aya::programs::Xdp = program.try_into().map_err(|error| bpf::load_error(&error))?;
+        let program: &mut aya::programs::Xdp = bpf::program(&mut ebpf, "redirect")?;
         program.load().map_err(|error| bpf::load_error(&error))?;
         let descriptor = program.fd().map_err(|error| bpf::load_error(&error))?;
         let link = bpf::attach_xdp(descriptor.as_fd(), index, mode)
@@ -68,8 +67,7 @@ impl XskProgram {
 
     // Redirects a queue's requests to a socket until the socket is closed.
     pub(super) fn serve(&mut self, queue: u32, socket: &XskSocket) -> Result<(), String> {
-        let map = self.ebpf.map_mut("sockets").ok_or_else(incomplete_object_message)?;
-        let mut map = XskMap::try_from(map).map_err(|error| bpf::load_error(&error))?;
+        let mut map: XskMap<&mut MapData> = bpf::map(&mut self.ebpf, "sockets")?;
         map.set(queue, socket.as_fd().as_raw_fd(), 0).map_err(|error| bpf::load_error(&error))
     }
 }
@@ -87,10 +85,6 @@ fn encode_targets(targets: &[SocketAddr]) -> Vec<u8> {
         entry[16..18].copy_from_slice(&target.port().to_be_bytes());
     }
     bytes
-}
-
-fn incomplete_object_message() -> String {
-    "the BPF object is not whole: rebuild it with cargo xtask bpf".to_owned()
 }
 
 #[cfg(test)]

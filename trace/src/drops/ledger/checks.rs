@@ -1,30 +1,18 @@
 //! Checks of losses against the kernel's own counters of the same packets.
 
-use super::divide::PlacedLoss;
+use super::divide::{PlacedLoss, packets};
 use super::evidence::PacketEvidence;
 use crate::drops::packet_counts::{CountedEvent, NamespaceScope, PacketDirection, PathPoint};
 
-struct CounterCheck {
-    counters: &'static [&'static str],
-    losses: &'static [&'static str],
-    // Whether it only counts UDP, so that it agrees when all UDP is observed.
-    udp_only: bool,
-}
+/// Counters, and the losses that they count.
+type CounterCheck = (&'static [&'static str], &'static [&'static str]);
 
 const CHECKS: &[CounterCheck] = &[
-    CounterCheck {
-        counters: &["Udp.RcvbufErrors", "Udp6RcvbufErrors"],
-        losses: &["receive-buffer"],
-        udp_only: true,
-    },
-    CounterCheck { counters: &["Udp.MemErrors", "Udp6MemErrors"], losses: &["udp-memory"], udp_only: true },
-    CounterCheck { counters: &["Udp.NoPorts", "Udp6NoPorts"], losses: &["no-socket"], udp_only: true },
-    CounterCheck {
-        counters: &["Udp.InCsumErrors", "Udp6InCsumErrors"],
-        losses: &["bad-checksum", "bad-checksum-read"],
-        udp_only: true,
-    },
-    CounterCheck { counters: &["TcpExt.IPReversePathFilter"], losses: &["rp-filter"], udp_only: false },
+    (&["Udp.RcvbufErrors", "Udp6RcvbufErrors"], &["receive-buffer"]),
+    (&["Udp.MemErrors", "Udp6MemErrors"], &["udp-memory"]),
+    (&["Udp.NoPorts", "Udp6NoPorts"], &["no-socket"]),
+    (&["Udp.InCsumErrors", "Udp6InCsumErrors"], &["bad-checksum", "bad-checksum-read"]),
+    (&["TcpExt.IPReversePathFilter"], &["rp-filter"]),
 ];
 
 pub(super) fn notes(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Vec<String> {
@@ -42,29 +30,28 @@ pub(super) fn notes(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> 
 fn counter_mismatch(
     evidence: &PacketEvidence,
     placed_losses: &[PlacedLoss],
-    check: &CounterCheck,
+    (counters, losses): &CounterCheck,
 ) -> Option<String> {
-    let counter_growth =
-        check.counters.iter().map(|name| evidence.counter_growth(name)).fold(0, u64::saturating_add);
-    let seen_packets = lost_packets(placed_losses, check.losses);
-    let all_counted = check.udp_only && !evidence.is_narrowed();
+    let counter_growth = evidence.growth_of(counters);
+    let seen_packets = lost_packets(placed_losses, losses);
+    // Counters of UDP agree when all UDP is observed.
+    let all_counted = counters[0].starts_with("Udp") && !evidence.is_narrowed();
     let is_different =
         if all_counted { counter_growth != seen_packets } else { counter_growth < seen_packets };
-    let (counters, losses) = (check.counters.join(" and "), check.losses.join(" and "));
+    let (counters, losses) = (counters.join(" and "), losses.join(" and "));
     is_different.then(|| {
         format!("{counters} grew by {counter_growth}, but {seen_packets} packets were seen lost as {losses}")
     })
 }
 
 fn lost_packets(placed_losses: &[PlacedLoss], names: &[&str]) -> u64 {
-    let matching = placed_losses.iter().filter(|placed| names.contains(&placed.loss.name.as_str()));
-    matching.map(|placed| placed.loss.packets).fold(0, u64::saturating_add)
+    packets(placed_losses.iter().filter(|placed| names.contains(&placed.loss.name.as_str())))
 }
 
 // The counter of clashes shows how many drops of connection tracking were not for lack of room; it
 // includes resolved ones (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
 fn clash_note(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Option<String> {
-    let clashes = evidence.counter_growth("conntrack insert_failed");
+    let clashes = evidence.growth_of(&["conntrack insert_failed"]);
     let seen_packets = lost_packets(placed_losses, &["conntrack-full"]);
     (clashes > 0 && seen_packets > 0).then(|| {
         format!("up to {clashes} of the packets lost as conntrack-full may have clashed with another of their flow instead")

@@ -58,11 +58,7 @@ fn entry(packets_in: Known<u64>, stage: UnbalancedStage) -> StageEntry {
         unaccounted: Known::unknown(""),
         likely: Vec::new(),
     };
-    let incoming = match &entry.packets_in {
-        Known::Value(incoming) => Known::Value(*incoming),
-        Known::Unknown { why } => Known::unknown(why.clone()),
-    };
-    match (incoming, stage.out) {
+    match (entry.packets_in.clone(), stage.out) {
         (Known::Value(incoming), Some(Known::Value(out))) => {
             let missing = difference(incoming, entry.lost_or_forwarded(), out);
             entry.waiting = missing.clamp(-signed(stage.could_wait), signed(stage.can_wait));

@@ -16,62 +16,46 @@ pub(super) struct PlacedLoss {
     pub(super) loss: StageLoss,
 }
 
-/// A part of a loss with a counter of its own.
+/// A part of a loss with counters of its own.
 struct LossPart {
     /// The loss by reason or function.
     whole: &'static str,
-    // Whether only losses without a kernel reason are divided.
-    without_reason: bool,
-    /// A function whose drops are not of this part.
-    but_not_in: Option<&'static str>,
     part: &'static str,
     counters: &'static [&'static str],
+    // Whether only losses without a kernel reason are divided.
+    without_reason: bool,
+}
+
+const fn part(whole: &'static str, part: &'static str, counters: &'static [&'static str]) -> LossPart {
+    LossPart { whole, part, counters, without_reason: false }
+}
+
+impl LossPart {
+    const fn without_reason(self) -> Self {
+        Self { without_reason: true, ..self }
+    }
 }
 
 const PARTS: &[LossPart] = &[
     // A packet without a conntrack entry is NF_DROP like one dropped by a rule. `drop` counts it
-    // (nf_conntrack_in, net/netfilter/nf_conntrack_core.c, Linux 6.18). A rule of nftables drops in
-    // nft_do_chain (since Linux 6.7).
-    LossPart {
-        whole: "netfilter-rule",
-        without_reason: false,
-        but_not_in: Some("nft_do_chain"),
-        part: "conntrack-full",
-        counters: &["conntrack drop"],
-    },
+    // (nf_conntrack_in, net/netfilter/nf_conntrack_core.c, Linux 6.18).
+    part(RULE, "conntrack-full", &["conntrack drop"]),
     // Included in `dropped` (enqueue_to_backlog, net/core/dev.c, Linux 6.18).
-    LossPart {
-        whole: "backlog-full",
-        without_reason: false,
-        but_not_in: None,
-        part: "flow-limit",
-        counters: &["flow_limit"],
-    },
+    part("backlog-full", "flow-limit", &["flow_limit"]),
     // ip_rcv_finish_core (net/ipv4/ip_input.c) drops packets without a valid source in one place;
     // before Linux 5.17 without reason.
-    LossPart {
-        whole: "martian",
-        without_reason: true,
-        but_not_in: None,
-        part: "rp-filter",
-        counters: &["TcpExt.IPReversePathFilter"],
-    },
+    part("martian", "rp-filter", &["TcpExt.IPReversePathFilter"]).without_reason(),
     // At one place, __udp4_lib_rcv and __udp6_lib_rcv drop these and packets without a socket.
-    LossPart {
-        whole: "no-socket",
-        without_reason: true,
-        but_not_in: None,
-        part: "bad-checksum",
-        counters: &["Udp.InCsumErrors", "Udp6InCsumErrors"],
-    },
-    LossPart {
-        whole: "receive-buffer",
-        without_reason: true,
-        but_not_in: None,
-        part: "udp-memory",
-        counters: &["Udp.MemErrors", "Udp6MemErrors"],
-    },
+    part("no-socket", "bad-checksum", &["Udp.InCsumErrors", "Udp6InCsumErrors"]).without_reason(),
+    part("receive-buffer", "udp-memory", &["Udp.MemErrors", "Udp6MemErrors"]).without_reason(),
 ];
+
+const RULE: &str = "netfilter-rule";
+
+/// All packets of these losses.
+pub(super) fn packets<'l>(losses: impl IntoIterator<Item = &'l PlacedLoss>) -> u64 {
+    losses.into_iter().map(|placed| placed.loss.packets).fold(0, u64::saturating_add)
+}
 
 // Divides losses by counters. Counters are of the whole network namespace or host, so a part is
 // never larger than its loss, and the rest keeps its name.
@@ -81,8 +65,7 @@ pub(super) fn divide_losses(
 ) -> Vec<PlacedLoss> {
     for part in PARTS {
         let Some(cause) = causes::find_cause(part.part) else { continue };
-        let mut available: u64 =
-            part.counters.iter().map(|name| evidence.counter_growth(name)).fold(0, u64::saturating_add);
+        let mut available = evidence.growth_of(part.counters);
         let mut parts = Vec::new();
         for whole in placed_losses.iter_mut().filter(|whole| is_divided(part, whole)) {
             let packets = available.min(whole.loss.packets);
@@ -107,11 +90,12 @@ pub(super) fn divide_losses(
 }
 
 fn is_divided(part: &LossPart, whole: &PlacedLoss) -> bool {
-    // Replies are tracked by the entry of their request.
-    let is_tracked_direction = whole.direction == PacketDirection::Request || part.whole != "netfilter-rule";
-    let is_excluded = part.but_not_in.is_some_and(|function| whole.loss.symbol.as_deref() == Some(function));
+    // Replies are tracked by the entry of their request. A rule of nftables drops in nft_do_chain
+    // (since Linux 6.7).
+    let may_be_tracking = || {
+        whole.direction == PacketDirection::Request && whole.loss.symbol.as_deref() != Some("nft_do_chain")
+    };
     whole.loss.name == part.whole
         && (!part.without_reason || !whole.has_reason)
-        && is_tracked_direction
-        && !is_excluded
+        && (part.whole != RULE || may_be_tracking())
 }

@@ -145,12 +145,16 @@ impl PacketEvidence {
         }
     }
 
-    /// Growth of the counters with this name at all places; before a space, `name` can have a
+    /// Growth of the counters with these names at all places; before a space, a name can have a
     /// place.
-    pub(super) fn counter_growth(&self, name: &str) -> u64 {
-        let (place, name) = name.split_once(' ').map_or((None, name), |(place, name)| (Some(place), name));
-        let counters = self.grown.iter().filter(|counter| counter.name == name);
-        let counters = counters.filter(|counter| place.is_none_or(|place| counter.place == place));
+    pub(super) fn growth_of(&self, names: &[&str]) -> u64 {
+        let is_named = |counter: &&GrownCounter| {
+            names.iter().any(|name| match name.split_once(' ') {
+                Some((place, name)) => (place, name) == (counter.place.as_str(), counter.name.as_str()),
+                None => counter.name == *name,
+            })
+        };
+        let counters = self.grown.iter().filter(is_named);
         counters.map(|counter| counter.packets).fold(0, u64::saturating_add)
     }
 
@@ -162,11 +166,11 @@ impl PacketEvidence {
         counters
     }
 
-    /// Packets that may have been between two points at the begin and end of counting; see
+    /// Packets that may have been between points at either end of counting; see
     /// [`EdgeCounts::between`].
-    pub(super) fn between(&self, points: &[PathPoint], is_handled: bool) -> (u64, u64) {
+    pub(super) fn between(&self, points: &[PathPoint], is_handled: bool) -> u64 {
         let count = |edge: Option<&EdgeCounts>| edge.map_or(0, |edge| edge.between(points, is_handled));
-        (count(self.seen.edges.first()), count(self.seen.edges.last()))
+        count(self.seen.edges.first()).saturating_add(count(self.seen.edges.last()))
     }
 
     // Whether only part of the traffic is observed, which the kernel's counters do not

@@ -16,9 +16,7 @@ const FUNCTIONS: [&str; 4] =
 /// The evidence without these packets, and a note about their number.
 pub(super) fn without_ignored_packets(evidence: &PacketEvidence) -> (PacketEvidence, Option<String>) {
     let mut evidence = evidence.clone();
-    let mut left = evidence
-        .counter_growth("Udp.IgnoredMulti")
-        .saturating_add(evidence.counter_growth("Udp6IgnoredMulti"));
+    let mut left = evidence.growth_of(&["Udp.IgnoredMulti", "Udp6IgnoredMulti"]);
     let is_narrowed = evidence.is_narrowed();
     let mut ignored: u64 = 0;
     for (_, lost) in evidence.seen.lost.iter_mut().filter(|(site, _)| can_be_ignored(site, is_narrowed)) {

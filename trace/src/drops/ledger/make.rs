@@ -3,7 +3,7 @@
 use linerate_host::Known;
 
 use super::direction_balance::{UnbalancedStage, attribute_losses, balance_stages};
-use super::divide::PlacedLoss;
+use super::divide::{PlacedLoss, packets};
 use super::evidence::{CounterUse, PacketEvidence};
 use super::ignored_packets::without_ignored_packets;
 use super::loss_placement::place_losses;
@@ -75,13 +75,12 @@ fn macvtap_packets(evidence: &PacketEvidence, placed_losses: &[PlacedLoss], note
         return 0;
     };
     let later_steps = [PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket];
-    let lost_packets = placed_losses
-        .iter()
-        .filter(|placed| is_received(placed, PacketDirection::Request) && later_steps.contains(&placed.step))
-        .map(|placed| placed.loss.packets);
+    let lost_packets = packets(placed_losses.iter().filter(|placed| {
+        is_received(placed, PacketDirection::Request) && later_steps.contains(&placed.step)
+    }));
     let forwarded = passed(PathPoint::Forwarded).unwrap_or_default();
-    let explained = lost_packets.fold(delivered.saturating_add(forwarded), u64::saturating_add);
-    let mut missing = received.saturating_sub(explained);
+    let mut missing =
+        received.saturating_sub(delivered.saturating_add(forwarded).saturating_add(lost_packets));
     let mut taken_packets = 0;
     for counter in evidence.counters_of_kind(CounterUse::MacvtapTaken) {
         let packets = counter.packets.min(missing);
@@ -115,7 +114,7 @@ fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses, taken_packet
     );
     let (waited, waiting) = (&evidence.waited, &evidence.waiting);
     let in_transit =
-        packets_between(evidence, &[PathPoint::Received, PathPoint::Forwarded, PathPoint::Delivered], true);
+        evidence.between(&[PathPoint::Received, PathPoint::Forwarded, PathPoint::Delivered], true);
     let forwarded = passed(PathPoint::Forwarded).into_value().unwrap_or_default();
     let mut stages = vec![
         UnbalancedStage::new(PathStep::Link, link),
@@ -188,7 +187,7 @@ fn application(evidence: &PacketEvidence, mut losses: Vec<StageLoss>) -> Unbalan
     }
     let complete = passed(PathPoint::Read).map(|read| read.saturating_sub(truncated));
     let (waited, waiting) = (evidence.waited.most_datagrams(), evidence.waiting.most_datagrams());
-    let between = packets_between(evidence, &[PathPoint::Delivered, PathPoint::Read], false);
+    let between = evidence.between(&[PathPoint::Delivered, PathPoint::Read], false);
     UnbalancedStage::counted(PathStep::Application, losses, complete)
         .waiting(waited.saturating_add(between), waiting.saturating_add(between))
 }
@@ -209,15 +208,16 @@ fn replies(
     let (filter, route, ingress) =
         (take_losses(PathStep::Filter), take_losses(PathStep::Route), take_losses(PathStep::Ingress));
     let dropped = sum(&filter).saturating_add(sum(&route)).saturating_add(sum(&ingress));
-    let send_calls =
-        combine_known(passed(PathPoint::Sent), passed(PathPoint::SendFailed), u64::saturating_add);
+    let send_calls = passed(PathPoint::Sent)
+        .zip(passed(PathPoint::SendFailed))
+        .map(|(sent, failed)| sent.saturating_add(failed));
     let failed_sends =
         failed_calls(&send_calls, &passed(PathPoint::SendFailed), dropped, &passed(PathPoint::Queued));
     // A call with UDP_SEGMENT as a control message sends several packets.
     let packets_left = passed(PathPoint::Queued).map(|queued| queued.saturating_add(dropped));
-    let sent = combine_known(send_calls, packets_left, u64::max);
+    let sent = send_calls.zip(packets_left).map(|(calls, packets)| calls.max(packets));
     let AnsweringCounts { first, silent, at_work } = count_answers(evidence, requests, &sent, notes);
-    let in_transit = packets_between(evidence, &[PathPoint::Sent, PathPoint::Queued], true);
+    let in_transit = evidence.between(&[PathPoint::Sent, PathPoint::Queued], true);
     let remaining =
         sent.map(|packets| packets.saturating_sub(failed_sends.as_ref().map_or(0, |loss| loss.packets)));
     let (waited, waiting) = (evidence.waited.disciplines_packets, evidence.waiting.disciplines_packets);
@@ -297,7 +297,7 @@ fn count_answers(
 ) -> AnsweringCounts {
     let unrelated_counts =
         |why: &str| AnsweringCounts { first: known_or(sent, why), silent: None, at_work: 0 };
-    let between = packets_between(evidence, &[PathPoint::Sent, PathPoint::SendFailed], false);
+    let between = evidence.between(&[PathPoint::Sent, PathPoint::SendFailed], false);
     if evidence.subject.ports.is_empty() {
         return unrelated_counts("no port was named");
     }
@@ -368,19 +368,6 @@ fn is_received(placed: &PlacedLoss, direction: PacketDirection) -> bool {
 
 fn sum(losses: &[StageLoss]) -> u64 {
     losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add)
-}
-
-/// Packets that may have been between points at either end of the time.
-fn packets_between(evidence: &PacketEvidence, points: &[PathPoint], is_handled: bool) -> u64 {
-    let (begin, end) = evidence.between(points, is_handled);
-    begin.saturating_add(end)
-}
-
-fn combine_known(left: Known<u64>, right: Known<u64>, combine: impl Fn(u64, u64) -> u64) -> Known<u64> {
-    match (left, right) {
-        (Known::Value(left), Known::Value(right)) => Known::Value(combine(left, right)),
-        (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
-    }
 }
 
 fn loss(name: &str, packets: u64, source: &str) -> Vec<StageLoss> {

@@ -51,6 +51,12 @@ fn generator_report(sent: u64, answered: u64) -> GeneratorSaid {
     GeneratorSaid { sent, answered, lost: sent - answered, ..GeneratorSaid::default() }
 }
 
+fn balanced(evidence: &PacketEvidence) -> PacketAccounting {
+    let ledger = PacketAccounting::make(evidence);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+    ledger
+}
+
 fn only(ledger: &PacketAccounting) -> (PathStep, &StageLoss) {
     let all: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
     assert_eq!(all.len(), 1, "{all:#?}");
@@ -69,8 +75,7 @@ fn placed(path: &AccountingPath) -> Vec<(PathStep, &str, u64)> {
 fn run_without_losses_balances() {
     let evidence =
         PacketEvidence { generator: Some(generator_report(1000, 1000)), ..evidence([1000; 3], [1000; 2]) };
-    let ledger = PacketAccounting::make(&evidence);
-    assert!(ledger.is_balanced(), "{ledger:#?}");
+    let ledger = balanced(&evidence);
     assert_eq!((ledger.lost(), ledger.requests.losses().count()), (0, 0));
     assert_eq!((ledger.requests.packets_in(), ledger.replies.packets_out()), (Some(1000), Some(1000)));
     assert_eq!(ledger.notes, Vec::<String>::new());
@@ -81,19 +86,17 @@ fn run_without_losses_balances() {
 fn conntrack_drops_are_separated_from_netfilter_rule_drops() {
     let mut evidence = evidence([100, 70, 70], [70; 2]);
     evidence.seen.lost = [(site(Request, "NETFILTER_DROP", "nf_hook_slow"), 30)].into();
-    let ledger = PacketAccounting::make(&evidence);
+    let ledger = balanced(&evidence);
     let (step, loss) = only(&ledger);
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Filter, "netfilter-rule", 30));
     assert_eq!((loss.symbol.as_deref(), loss.exactness), (Some("nf_hook_slow"), LossExactness::Exact));
-    assert!(ledger.is_balanced());
 
     evidence.grown = vec![
         grown_counter("conntrack", "drop", CounterUse::Other, 20),
         grown_counter("eth0 pfifo", "drop", CounterUse::Other, 9),
     ];
-    let ledger = PacketAccounting::make(&evidence);
+    let ledger = balanced(&evidence);
     assert_eq!(named(&ledger.requests), [("conntrack-full", 20), ("netfilter-rule", 10)]);
-    assert!(ledger.is_balanced());
     assert_eq!(ledger.lost(), 30);
 
     // Rules drop in a function of their own, so connection tracking dropped the rest.
@@ -169,12 +172,11 @@ fn single_losses_have_step_name_number_and_exactness() {
         (evidence.generator, evidence.grown) = (generator, grown);
         evidence.seen.lost = lost.into_iter().collect();
         evidence.waiting.disciplines_packets = waiting_packets;
-        let ledger = PacketAccounting::make(&evidence);
+        let ledger = balanced(&evidence);
         let (step, loss) = only(&ledger);
         assert_eq!((step, loss.name.as_str(), loss.packets, loss.exactness), expected);
         let is_part = expected.3 == LossExactness::OfDevice;
         assert_eq!(loss.source.contains("100 of 103"), is_part, "{}", loss.source);
-        assert!(ledger.is_balanced(), "{ledger:#?}");
         let waiting = ledger.replies.entry(PathStep::Transmit).map(|entry| entry.waiting);
         assert_eq!(waiting, Some(waiting_packets.cast_signed()), "{expected:?}");
         // An event that was not counted may have been one of these drops.
@@ -233,21 +235,19 @@ fn unread_datagrams_in_the_socket_are_waiting() {
     let mut later = evidence;
     later.waited.sockets_bytes = Some(3 * 768);
     later.seen.passed.extend([PathPoint::Received, PathPoint::Delivered].map(|point| ((point, Request), 4)));
-    let ledger = PacketAccounting::make(&later);
+    let ledger = balanced(&later);
     assert_eq!(ledger.requests.entry(PathStep::Application).map(|entry| entry.waiting), Some(-3));
-    assert!(ledger.is_balanced());
 }
 
 #[test]
 fn truncated_and_unanswered_requests_are_application_losses() {
     let mut evidence = evidence([100; 3], [80; 2]);
     evidence.seen.passed.insert((PathPoint::Truncated, Request), 5);
-    let ledger = PacketAccounting::make(&evidence);
+    let ledger = balanced(&evidence);
     assert_eq!(
         [placed(&ledger.requests), placed(&ledger.replies)].concat(),
         [(PathStep::Application, "truncated", 5), (PathStep::Application, "not-answered", 15)]
     );
-    assert!(ledger.is_balanced(), "{ledger:#?}");
 }
 
 #[test]
@@ -255,24 +255,22 @@ fn reply_dropped_by_a_rule_is_not_counted_as_failed_send() {
     let mut evidence = evidence([100; 3], [60, 60]);
     evidence.seen.passed.insert((PathPoint::SendFailed, Reply), 40);
     evidence.seen.lost = [(site(Reply, "NETFILTER_DROP", "nf_hook_slow"), 30)].into();
-    let ledger = PacketAccounting::make(&evidence);
+    let ledger = balanced(&evidence);
     assert_eq!(
         placed(&ledger.replies),
         [(PathStep::Application, "send-failed", 10), (PathStep::Filter, "netfilter-rule", 30)]
     );
-    assert!(ledger.is_balanced(), "{ledger:#?}");
 }
 
 #[test]
 fn missing_replies_are_lost_on_the_wire_or_late() {
     let generator = GeneratorSaid { late: 2, ..generator_report(100, 90) };
     let evidence = PacketEvidence { generator: Some(generator), ..evidence([100; 3], [100; 2]) };
-    let ledger = PacketAccounting::make(&evidence);
+    let ledger = balanced(&evidence);
     assert_eq!(
         placed(&ledger.replies),
         [(PathStep::Wire, "reply-lost", 8), (PathStep::Generator, "reply-late", 2)]
     );
-    assert!(ledger.is_balanced());
     assert_eq!(ledger.replies.packets_out(), Some(90));
 }
 
@@ -302,11 +300,10 @@ fn missing_tracepoint_is_replaced_by_the_next_count() {
     evidence.seen.passed.remove(&(PathPoint::Delivered, Request));
     evidence.seen.lacking = vec!["tracepoint sk_data_ready, which came with Linux 6.3".to_owned()];
     evidence.seen.lost = [(site(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb"), 10)].into();
-    let ledger = PacketAccounting::make(&evidence);
+    let ledger = balanced(&evidence);
     let socket = ledger.requests.entry(PathStep::Socket).expect("an entry");
     assert_eq!(socket.packets_out, Known::Value(90));
     assert!(socket.unaccounted.why().is_some_and(|why| why.contains("sk_data_ready")));
-    assert!(ledger.is_balanced());
     assert!(ledger.notes[0].contains("sk_data_ready"));
 }
 
@@ -334,9 +331,8 @@ fn unlisted_drop_reasons_keep_their_own_name() {
     let reasons = [("BRAND_NEW", 7), ("NOT_SPECIFIED", 3)];
     evidence.seen.lost =
         reasons.map(|(reason, packets)| (site(Request, reason, "brand_new"), packets)).into();
-    let ledger = PacketAccounting::make(&evidence);
+    let ledger = balanced(&evidence);
     assert_eq!(named(&ledger.requests), [("brand-new", 7), ("unknown", 3)]);
-    assert!(ledger.is_balanced());
 }
 
 #[test]
@@ -399,8 +395,7 @@ fn captured_evidence_balances() {
     .into();
     (evidence.waited.sockets_bytes, evidence.waiting.sockets_bytes) = (Some(0), Some(7488));
     evidence.generator = Some(generator_report(251, 101));
-    let ledger = PacketAccounting::make(&evidence);
-    assert!(ledger.is_balanced(), "{ledger:#?}");
+    let ledger = balanced(&evidence);
     assert_eq!(ledger.notes, Vec::<String>::new());
     assert_eq!(
         named(&ledger.requests),
@@ -415,8 +410,7 @@ fn socket_counts_are_ignored_for_a_single_peer() {
     let mut evidence = evidence([100, 0, 0], [0, 90]);
     evidence.subject.peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
     evidence.seen.lost = [(site(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb"), 10)].into();
-    let ledger = PacketAccounting::make(&evidence);
-    assert!(ledger.is_balanced(), "{ledger:#?}");
+    let ledger = balanced(&evidence);
     let losses = named(&ledger.requests);
     assert_eq!((losses, ledger.replies.packets_out()), (vec![("receive-buffer", 10)], Some(90)));
 }
@@ -427,8 +421,7 @@ fn packets_with_unreadable_ports_are_added_from_later_points() {
     assert!(!PacketAccounting::make(&evidence).is_balanced());
     // Packets of other ports are among them.
     evidence.seen.events.insert(CountedEvent::Unparsed, 70);
-    let ledger = PacketAccounting::make(&evidence);
-    assert!(ledger.is_balanced(), "{ledger:#?}");
+    let ledger = balanced(&evidence);
     assert_eq!(ledger.requests.packets_in(), Some(100));
     evidence.seen.events.extend([(CountedEvent::LostUnparsed, 4), (CountedEvent::LostFragment, 5)]);
     let notes = PacketAccounting::make(&evidence).notes;

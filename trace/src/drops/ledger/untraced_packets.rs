@@ -6,7 +6,7 @@
 //! the packet passed all stages before the socket. A packet whose ports could not be read on
 //! arrival has all later events.
 
-use super::divide::PlacedLoss;
+use super::divide::{PlacedLoss, packets};
 use super::evidence::{GrownCounter, PacketEvidence};
 use super::loss_placement::is_of_port;
 use super::{LossExactness, PathStep, StageLoss};
@@ -70,11 +70,8 @@ fn add_socket_drops(evidence: &PacketEvidence, placed_losses: &mut Vec<PlacedLos
         return dropped_packets;
     }
     let mut uncounted_by_name = NAMED.map(|(name, counters)| {
-        let counter_growth =
-            counters.iter().map(|name| evidence.counter_growth(name)).fold(0, u64::saturating_add);
-        let seen_packets =
-            placed_losses.iter().filter(|placed| placed.loss.name == name).map(|placed| placed.loss.packets);
-        (name, counter_growth.saturating_sub(seen_packets.fold(0, u64::saturating_add)))
+        let seen_packets = packets(placed_losses.iter().filter(|placed| placed.loss.name == name));
+        (name, evidence.growth_of(&counters).saturating_sub(seen_packets))
     });
     let ports = match evidence.subject.ports.as_slice() {
         [] => &[0],
@@ -101,12 +98,11 @@ fn unseen_drops<'e>(
 ) -> (u64, Option<&'e GrownCounter>) {
     let counters = evidence.within.iter().filter(|counter| port == 0 || is_of_port(&counter.place, port));
     let counter_growth = counters.clone().map(|counter| counter.packets).fold(0, u64::saturating_add);
-    let seen_losses = placed_losses.iter().filter(|placed| {
+    let seen_packets = packets(placed_losses.iter().filter(|placed| {
         (placed.direction, placed.port) == (PacketDirection::Request, port)
             && BY_SOCKETS.contains(&placed.loss.name.as_str())
-    });
-    let seen_losses = seen_losses.map(|placed| placed.loss.packets).fold(0, u64::saturating_add);
-    (counter_growth.saturating_sub(seen_losses), counters.max_by_key(|counter| counter.packets))
+    }));
+    (counter_growth.saturating_sub(seen_packets), counters.max_by_key(|counter| counter.packets))
 }
 
 /// Adds packets to a loss, or creates it.
@@ -149,30 +145,25 @@ fn unseen_reads(evidence: &PacketEvidence) -> u64 {
     let counts = packets_at(PathPoint::Read)
         .zip(packets_at(PathPoint::Delivered))
         .filter(|_| evidence.waited.sockets_bytes.is_some());
-    let (begin, end) = evidence.between(&[PathPoint::Delivered, PathPoint::Read], false);
+    let between = evidence.between(&[PathPoint::Delivered, PathPoint::Read], false);
     counts.map_or(0, |(read, delivered)| {
-        let waited = evidence.waited.most_datagrams().saturating_add(begin).saturating_add(end);
+        let waited = evidence.waited.most_datagrams().saturating_add(between);
         read.saturating_sub(delivered).saturating_sub(waited)
     })
 }
 
 /// Adds proved packets to [`PathPoint::Received`], up to the number that later points have more.
 fn add_received(evidence: &mut PacketEvidence, placed_losses: &[PlacedLoss], proved_packets: u64) {
-    let lost = |steps: &[PathStep]| {
-        let losses = placed_losses
+    const LATER: [PathStep; 4] = [PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket];
+    let packets_at = |point| evidence.passed(point, PacketDirection::Request).into_value();
+    let later_losses = packets(
+        placed_losses
             .iter()
-            .filter(|placed| placed.direction == PacketDirection::Request && steps.contains(&placed.step));
-        losses.map(|placed| placed.loss.packets).fold(0, u64::saturating_add)
-    };
-    let packets_at =
-        |evidence: &PacketEvidence, point| evidence.passed(point, PacketDirection::Request).into_value();
-    let later_losses = lost(&[PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket]);
-    let forwarded = packets_at(evidence, PathPoint::Forwarded).unwrap_or(0);
-    let Some((received, delivered)) =
-        packets_at(evidence, PathPoint::Received).zip(packets_at(evidence, PathPoint::Delivered))
-    else {
-        return;
-    };
+            .filter(|placed| placed.direction == PacketDirection::Request && LATER.contains(&placed.step)),
+    );
+    let forwarded = packets_at(PathPoint::Forwarded).unwrap_or(0);
+    let counts = packets_at(PathPoint::Received).zip(packets_at(PathPoint::Delivered));
+    let Some((received, delivered)) = counts else { return };
     let missing = delivered.saturating_add(forwarded).saturating_add(later_losses).saturating_sub(received);
     add_passed(evidence, PathPoint::Received, missing.min(proved_packets));
 }

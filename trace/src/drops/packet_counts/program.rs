@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use aya::Pod;
 use aya::maps::{HashMap, MapData, PerCpuHashMap};
 use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment};
 
@@ -90,7 +89,9 @@ impl AttachedDrops {
     }
 
     pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, BpfError> {
-        sums(&self.programs, "lost")
+        let table: PerCpuHashMap<&MapData, LostKey, u64> = self.programs.map("lost")?;
+        let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
+        entries.collect::<Result<_, _>>().map_err(|error| BpfError::new(WHAT, error))
     }
 }
 
@@ -105,12 +106,6 @@ fn write_addresses(programs: &mut BpfPrograms, addresses: &[IpAddr]) -> Result<(
         table.insert(key, 1, 0).map_err(|error| BpfError::new(WHAT, error))?;
     }
     Ok(())
-}
-
-fn sums<K: Pod + Ord>(programs: &BpfPrograms, name: &str) -> Result<BTreeMap<K, u64>, BpfError> {
-    let table: PerCpuHashMap<&MapData, K, u64> = programs.map(name)?;
-    let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
-    entries.collect::<Result<_, _>>().map_err(|error| BpfError::new(WHAT, error))
 }
 
 /// Version, 0 for none, and the address as words in network order. An IPv4-mapped IPv6 address is

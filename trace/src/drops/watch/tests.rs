@@ -6,13 +6,10 @@ use super::*;
 
 #[test]
 fn device_counters_of_the_first_moment_are_read_when_packets_are() {
+    let test = "device_counters_of_the_first_moment_are_read_when_packets_are";
     let subject = PortSubject::default();
-    let tracer = match DropsTracer::start(&Host::live(), &subject) {
-        Ok(tracer) => tracer,
-        Err(error) => {
-            return skip("device_counters_of_the_first_moment_are_read_when_packets_are", error.to_string());
-        }
-    };
+    let tracer = DropsTracer::start(&Host::live(), &subject);
+    let Ok(tracer) = tracer.map_err(|error| skip(test, error)) else { return };
     let unsent = "/sys/class/net/eth0/statistics/tx_dropped";
     let host = Host::scripted([
         ("/sys/class/net/eth0/device/features", "0"),

@@ -74,12 +74,12 @@ fn flame_graph_is_well_formed_and_reproducible() {
 }
 
 #[test]
-fn percentages_are_shares_of_the_view() {
+fn percentages_are_shares_of_the_selection() {
     let profile = profile(STACKS);
     let all = svg(&profile, &drawing()).unwrap().unwrap();
     assert!(all.contains("dev_gro_receive (30 samples, 33.33%)"), "{all}");
     assert!(!all.contains("do_idle"));
-    let irq = DrawOptions { view: ProfileView { irq_only: true, ..ProfileView::default() }, ..drawing() };
+    let irq = DrawOptions { shown: FlameSelection { irq_only: true, per_cpu: false }, ..drawing() };
     let irq = svg(&profile, &irq).unwrap().unwrap();
     assert!(irq.contains("softirq in ksoftirqd (20 samples, 40.00%)"), "{irq}");
     assert!(!irq.contains("aes") && !irq.contains("asm_common_interrupt"));

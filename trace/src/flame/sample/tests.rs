@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 
 use super::*;
 use crate::error::skip_unless_permitted;
-use crate::flame::{ProfileView, fold};
+use crate::flame::{FlameSelection, fold};
 
 /// Tests that use whole CPUs run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -143,8 +143,8 @@ fn softirqs_of_a_system_call_begin_at_the_softirq_handler() {
             "{entry}"
         );
     }
-    assert!(samples > 0, "{}", fold::folded(&profile, ProfileView::default()));
-    let irq = fold::folded(&profile, ProfileView { irq_only: true, ..ProfileView::default() });
+    assert!(samples > 0, "{}", fold::folded(&profile, FlameSelection::default()));
+    let irq = fold::folded(&profile, FlameSelection { irq_only: true, per_cpu: false });
     assert!(
         irq.lines()
             .any(|line| line.starts_with("softirq in a system call;") && line.contains("net_rx_action")),

@@ -33,21 +33,11 @@ pub(super) struct JudgedFunction<'n> {
 
 #[derive(Debug)]
 struct KnownSpot {
-    told: SpotTexts,
+    /// Without samples.
+    hot_spot: HotSpot,
     ways: Vec<SpotPattern>,
     anywhere: bool,
     kind: FrameKind,
-}
-
-#[derive(Debug, Clone)]
-struct SpotTexts {
-    id: String,
-    stage: StageName,
-    what: String,
-    finding: Option<String>,
-    remedy: String,
-    when_not: String,
-    source: String,
 }
 
 #[derive(Debug)]
@@ -141,38 +131,25 @@ impl SpotTable {
         // Callers outside of the lock's owner do not identify it; a generic lock is a spot only in
         // the packet path.
         let is_known = self.spots[spot].distance(&frames, depth) != Some(usize::MAX);
-        (depth == 0 && (is_known || is_packet_path(&frames))).then_some(self.spots[spot].told.id.as_str())
+        (depth == 0 && (is_known || is_packet_path(&frames))).then_some(self.spots[spot].hot_spot.id.as_str())
     }
 
     pub(super) fn spot(&self, index: usize, found: &FoundSpot<'_>, busy: u64, path_samples: u64) -> HotSpot {
-        let SpotTexts { id, stage, what, finding, remedy, when_not, source } = self.spots[index].told.clone();
         let function =
             |(name, samples): (&&str, &u64)| SpotFunction { name: (*name).into(), samples: *samples };
         let mut functions: Vec<SpotFunction> = found.functions.iter().map(function).collect();
         functions.sort_by_key(|function| std::cmp::Reverse(function.samples));
         HotSpot {
-            id,
-            stage,
-            what,
-            finding,
-            remedy,
-            when_not,
-            source,
             share_of_path: share(found.in_path, path_samples),
             share_of_busy: share(found.samples, busy),
             samples: found.samples,
             functions,
+            ..self.spots[index].hot_spot.clone()
         }
     }
 
-    pub(super) fn by_id(&self, id: &str) -> Option<HotSpot> {
-        let index = self.spots.iter().position(|spot| spot.told.id == id)?;
-        Some(self.spot(index, &FoundSpot::default(), 0, 0))
-    }
-
-    #[cfg(test)]
-    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
-        self.spots.iter().map(|spot| spot.told.id.as_str())
+    pub(super) fn hot_spots(&self) -> impl Iterator<Item = &HotSpot> {
+        self.spots.iter().map(|spot| &spot.hot_spot)
     }
 }
 
@@ -195,7 +172,7 @@ impl KnownSpot {
             });
         }
         let kind = if entry.user { FrameKind::User } else { FrameKind::Kernel };
-        Ok(Self { told: SpotTexts::read(entry)?, ways: patterns, anywhere: entry.anywhere, kind })
+        Ok(Self { hot_spot: hot_spot(entry)?, ways: patterns, anywhere: entry.anywhere, kind })
     }
 
     /// Whether a function may be this spot, depending on its place in a stack.
@@ -227,24 +204,26 @@ pub(super) fn is_packet_path(frames: &[&JudgedFunction<'_>]) -> bool {
     frames.iter().any(|frame| frame.in_path)
 }
 
-impl SpotTexts {
-    /// Texts that an entry lacks are those of its finding's rule.
-    fn read(entry: &SpotEntry) -> Result<Self, String> {
-        let rule = entry.finding.as_deref().map(rule).transpose()?;
-        let own_or_rule_text = |own_text: &Option<String>, rule_text: fn(&Rule) -> &'static str| {
-            let text = own_text.clone().or_else(|| rule.map(|rule| rule_text(rule).to_owned()));
-            text.filter(|text| !text.is_empty()).ok_or_else(|| format!("{} lacks words", entry.id))
-        };
-        Ok(Self {
-            id: entry.id.clone(),
-            stage: entry.stage,
-            what: entry.what.clone(),
-            finding: entry.finding.clone(),
-            remedy: own_or_rule_text(&entry.remedy, |rule| rule.remedy)?,
-            when_not: own_or_rule_text(&entry.when_not, |rule| rule.caveats)?,
-            source: own_or_rule_text(&entry.source, |rule| rule.source)?,
-        })
-    }
+/// Texts that an entry lacks are those of its finding's rule.
+fn hot_spot(entry: &SpotEntry) -> Result<HotSpot, String> {
+    let rule = entry.finding.as_deref().map(rule).transpose()?;
+    let own_or_rule_text = |own_text: &Option<String>, rule_text: fn(&Rule) -> &'static str| {
+        let text = own_text.clone().or_else(|| rule.map(|rule| rule_text(rule).to_owned()));
+        text.filter(|text| !text.is_empty()).ok_or_else(|| format!("{} lacks words", entry.id))
+    };
+    Ok(HotSpot {
+        id: entry.id.clone(),
+        stage: entry.stage,
+        what: entry.what.clone(),
+        finding: entry.finding.clone(),
+        remedy: own_or_rule_text(&entry.remedy, |rule| rule.remedy)?,
+        when_not: own_or_rule_text(&entry.when_not, |rule| rule.caveats)?,
+        source: own_or_rule_text(&entry.source, |rule| rule.source)?,
+        share_of_path: 0.0,
+        share_of_busy: 0.0,
+        samples: 0,
+        functions: Vec::new(),
+    })
 }
 
 fn rule(id: &str) -> Result<&'static Rule, String> {

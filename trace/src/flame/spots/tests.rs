@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use super::table::SpotTable;
 use super::*;
 use crate::flame::fixture::profile;
 
@@ -20,7 +21,7 @@ fn below(outer: &[&'static str], inner: &[&'static str]) -> Option<String> {
 
 #[test]
 fn spot_table_has_unique_ids_known_rules_and_remedies() {
-    let ids: Vec<&str> = TABLE.ids().collect();
+    let ids: Vec<&str> = TABLE.hot_spots().map(|spot| spot.id.as_str()).collect();
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each id occurs once");
     let wrong =
         "[lists]\npacket_path = []\n[[spot]]\nid = 'a'\nstage = 'link'\nwhat = 'b'\nfinding = 'link.nothing'";
