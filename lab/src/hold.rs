@@ -30,12 +30,7 @@ pub struct HoldOptions {
 }
 
 /// The one line that the holder prints when it is ready or has failed.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum HolderMessage {
-    Ready,
-    Failed(String),
-}
+type HolderMessage = Result<(), String>;
 
 const END_SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
@@ -69,9 +64,9 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
         // A missing line is handled like an unreadable line below.
         let _ = BufReader::new(output).read_line(&mut line);
     }
-    match serde_json::from_str(&line) {
-        Ok(HolderMessage::Ready) => registry.find(&options.name),
-        Ok(HolderMessage::Failed(why)) => {
+    match serde_json::from_str::<HolderMessage>(&line) {
+        Ok(Ok(())) => registry.find(&options.name),
+        Ok(Err(why)) => {
             let _ = process.wait();
             Err(LabError::Holder { why })
         }
@@ -98,12 +93,12 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
 pub fn run(directory: &Path, options: &str) -> Result<()> {
     match start_lab(directory, options) {
         Ok((_lab, mut signals)) => {
-            print_message(&HolderMessage::Ready)?;
+            print_message(&Ok(()))?;
             signals.forever().next();
             Ok(())
         }
         Err(error) => {
-            print_message(&HolderMessage::Failed(error.to_string()))?;
+            print_message(&Err(error.to_string()))?;
             Err(error)
         }
     }

@@ -3,11 +3,10 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::child::{ChildProcess, LabChild};
+use crate::child::LabChild;
 use crate::error::{LabError, Result};
-use crate::namespace::{NamespaceId, NamespaceSysfs, NetworkNamespace};
+use crate::namespace::{NamespaceId, NetworkNamespace};
 use crate::resident::ResidentThread;
 use crate::sys::{ChildSetup, SysMount, arm};
 
@@ -19,13 +18,12 @@ pub struct LabHost {
     name: String,
     resident: ResidentThread,
     namespace: NetworkNamespace,
-    children: Mutex<Vec<Arc<ChildProcess>>>,
 }
 
 impl LabHost {
     pub(crate) fn start(name: &str) -> Result<Self> {
         let (resident, namespace) = ResidentThread::start(name, NetworkNamespace::enter_new)?;
-        Ok(Self { name: name.to_owned(), resident, namespace, children: Mutex::default() })
+        Ok(Self { name: name.to_owned(), resident, namespace })
     }
 
     /// The name: `receiver`, `sender0`, `sender1`, ...
@@ -53,10 +51,8 @@ impl LabHost {
     /// [`LabError::NoSysfs`] if `fsopen` cannot make a sysfs.
     pub fn sys_path(&self) -> Result<&Path> {
         match &self.namespace.sysfs {
-            NamespaceSysfs::Detached { path, .. } => Ok(path),
-            NamespaceSysfs::Missing { why } => {
-                Err(LabError::NoSysfs { host: self.name.clone(), why: why.clone() })
-            }
+            Ok((_, path)) => Ok(path),
+            Err(why) => Err(LabError::NoSysfs { host: self.name.clone(), why: why.clone() }),
         }
     }
 
@@ -73,21 +69,14 @@ impl LabHost {
             ChildSetup {
                 user_namespace: None,
                 net_namespace: None,
-                sys: match self.namespace.sysfs {
-                    NamespaceSysfs::Missing { .. } => SysMount::Inherited,
-                    _ => SysMount::Required,
-                },
+                sys: if self.namespace.sysfs.is_ok() { SysMount::Required } else { SysMount::Inherited },
                 die_with: Some(rustix::process::getpid()),
             },
         );
         // Forked by the resident thread: the child inherits its namespace, and the kernel counts
         // that thread as the parent whose death ends the child (PR_SET_PDEATHSIG).
         let child = self.run(move || command.spawn())?.map_err(|e| LabError::system(operation.clone(), e))?;
-        let child = LabChild::new(child).map_err(|e| LabError::system(operation, e))?;
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        children.retain(|process| !process.is_over());
-        children.push(child.process());
-        Ok(child)
+        LabChild::new(child).map_err(|e| LabError::system(operation, e))
     }
 
     /// The network namespace, for `setns` or `IFLA_NET_NS_FD`.
@@ -102,12 +91,5 @@ impl LabHost {
     /// Thread ID of the host's thread: `/proc/PID/task/THREAD/ns/net` is its namespace.
     pub fn thread_id(&self) -> i32 {
         self.resident.thread_id()
-    }
-
-    pub(crate) fn end_children(&self) {
-        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        for child in children.drain(..) {
-            child.end();
-        }
     }
 }

@@ -17,8 +17,8 @@ use crate::wire::{
 
 /// A receiver and one or more senders, each with a link of its own to the receiver.
 ///
-/// Before a drop returns, it removes everything that the lab made: the children, every other
-/// process in its namespaces, the links, and the last reference to the namespaces (the kernel frees
+/// Before a drop returns, it removes everything that the lab made: every other process in its
+/// namespaces, the links, and the last reference to the namespaces (the kernel frees
 /// their memory a moment later). A socket that was opened in a host and is still open elsewhere
 /// keeps an empty namespace until it is closed.
 #[derive(Debug)]
@@ -130,9 +130,6 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for host in self.hosts() {
-            host.end_children();
-        }
         let namespaces: Vec<NamespaceId> = self.hosts().map(LabHost::namespace_id).collect();
         // This process holds the namespaces, so their numbers are not reused.
         let (_, survivors) = process::end_all(|pid| process::is_inside(pid, &namespaces) == Some(true));

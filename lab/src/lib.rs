@@ -43,6 +43,7 @@ pub mod placement;
 mod process;
 pub mod program;
 pub mod registry;
+mod repeating_thread;
 mod resident;
 mod rtnetlink;
 mod sys;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{LabError, Result};
+use crate::error::LabError;
 use crate::sys;
 use crate::sysfs::mount_detached;
 
@@ -42,42 +42,25 @@ impl NamespaceId {
 pub(crate) struct NetworkNamespace {
     pub file: File,
     pub id: NamespaceId,
-    pub sysfs: NamespaceSysfs,
-}
-
-#[derive(Debug)]
-pub(crate) enum NamespaceSysfs {
-    /// On a detached mount that exists as long as the descriptor.
-    Detached {
-        _mount: OwnedFd,
-        path: PathBuf,
-    },
-    Missing {
-        why: String,
-    },
+    /// A sysfs on a detached mount that exists as long as the descriptor, and its path; or why there is none.
+    pub sysfs: Result<(OwnedFd, PathBuf), String>,
 }
 
 impl NetworkNamespace {
     /// Moves the calling thread into a new network namespace with a sysfs.
-    pub(crate) fn enter_new() -> Result<Self> {
+    pub(crate) fn enter_new() -> Result<Self, LabError> {
         sys::unshare(UnshareFlags::NEWNET)
             .map_err(|errno| LabError::NoNamespace { why: crate::userns::why_not_unshare(errno) })?;
         let path = "/proc/thread-self/ns/net";
         let file = File::open(path).map_err(|e| LabError::file("open", path, e))?;
         let id = NamespaceId::from_file(&file).map_err(|e| LabError::file("read", path, e))?;
-        Ok(Self { file, id, sysfs: NamespaceSysfs::make() })
-    }
-}
-
-impl NamespaceSysfs {
-    /// A sysfs shows the network namespace of the thread that mounted it.
-    fn make() -> Self {
-        match mount_detached() {
-            Ok(mount) => {
+        // A sysfs shows the network namespace of the thread that mounted it.
+        let sysfs = mount_detached()
+            .map(|mount| {
                 let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-                Self::Detached { _mount: mount, path }
-            }
-            Err(errno) => Self::Missing { why: format!("fsopen: {}", std::io::Error::from(errno)) },
-        }
+                (mount, path)
+            })
+            .map_err(|errno| format!("fsopen: {}", std::io::Error::from(errno)));
+        Ok(Self { file, id, sysfs })
     }
 }

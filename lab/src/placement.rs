@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Lab;
 use crate::ladder::config::{LadderConfig, RunTiming};
-use crate::ladder::configuration::{ServerCalls, ServerConfiguration};
+use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::error::TestbedError;
 use crate::ladder::lab_testbed::{CpuPlacement, setup};
 use crate::ladder::read_count::ReadCountGenerator;
@@ -36,8 +36,6 @@ const LEAD: Duration = Duration::from_millis(100);
 const SAMPLE: Duration = Duration::from_millis(400);
 /// Longest wait for packets in the receive buffer after a flood.
 const DRAIN: Duration = Duration::from_millis(50);
-/// Datagrams per system call of the receiver.
-const BATCH: u16 = 64;
 
 /// Where the receiver's thread runs, seen from the CPU that processes its packets.
 #[derive(
@@ -301,17 +299,14 @@ impl PlacementLab {
     /// Moves the receiver to a CPU.
     fn place(&mut self, cpu: u32) -> Result<(), TestbedError> {
         server::stop(&mut self.server)?;
-        let configuration = ServerConfiguration {
-            pinned: true,
-            calls: ServerCalls::Batched(BATCH),
-            ..ServerConfiguration::baseline()
-        };
+        let configuration =
+            ServerConfiguration { pinned: true, batched_calls: true, ..ServerConfiguration::baseline() };
         let builder = server::builder(&configuration, self.address, &[cpu], self.payload_bytes);
         let start_result = self
             .lab
             .receiver()
             .run(|| SinkService::start_server(builder.prepare()?, |_| SinkService::default()))?;
-        self.server = Some(start_result.map_err(|error| TestbedError::Server(error.to_string()))?);
+        self.server = Some(start_result?);
         sampler::run_whole_slot(&mut *self.generator, &flood(LEAD)).map(drop)
     }
 

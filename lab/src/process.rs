@@ -90,7 +90,8 @@ pub(crate) fn end_all(is_chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Ve
 
 impl FoundProcess {
     fn describe(pid: i32) -> Self {
-        Self { pid, command: read_text(pid, "comm").trim_end().to_owned() }
+        let command = fs::read(path(pid, "comm")).unwrap_or_default();
+        Self { pid, command: String::from_utf8_lossy(&command).trim_end().to_owned() }
     }
 }
 
@@ -188,10 +189,6 @@ fn read_stat(pid: i32) -> io::Result<TaskStat> {
 
 fn path(pid: i32, file: &str) -> PathBuf {
     Path::new("/proc").join(pid.to_string()).join(file)
-}
-
-fn read_text(pid: i32, file: &str) -> String {
-    fs::read(path(pid, file)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

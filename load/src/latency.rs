@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer as HistogramReader, Serializer as _, V2DeflateSerializer};
 use serde::de::Error as _;
 use serde::ser::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 // Longer latencies are counted as this, ns.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -138,29 +138,24 @@ impl fmt::Debug for Latency {
     }
 }
 
+#[derive(Serialize, Deserialize)]
+struct EncodedLatency {
+    count: u64,
+    #[serde(flatten, skip_deserializing)]
+    quantiles: LatencyQuantiles,
+    histogram: String,
+}
+
 impl Serialize for Latency {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Latency", 7)?;
-        let quantiles = self.quantiles();
-        fields.serialize_field("count", &self.count())?;
-        fields.serialize_field("p50", &quantiles.p50)?;
-        fields.serialize_field("p90", &quantiles.p90)?;
-        fields.serialize_field("p99", &quantiles.p99)?;
-        fields.serialize_field("p999", &quantiles.p999)?;
-        fields.serialize_field("max", &quantiles.max)?;
-        fields.serialize_field("histogram", &self.encode().map_err(S::Error::custom)?)?;
-        fields.end()
+        let histogram = self.encode().map_err(S::Error::custom)?;
+        EncodedLatency { count: self.count(), quantiles: self.quantiles(), histogram }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Latency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct EncodedLatency {
-            count: u64,
-            histogram: String,
-        }
-        let EncodedLatency { count, histogram } = EncodedLatency::deserialize(deserializer)?;
+        let EncodedLatency { count, histogram, .. } = EncodedLatency::deserialize(deserializer)?;
         let latency = Latency::decode(&histogram).map_err(D::Error::custom)?;
         if latency.count() != count {
             let actual_count = latency.count();

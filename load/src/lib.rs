@@ -13,6 +13,7 @@
 //! | [`capacity`] | the highest paced rate that holds, and goodput above it |
 //! | [`report`] | the results of runs, and their merge |
 //! | [`stats`] | the interval of a ratio from few alternating samples |
+//! | [`seconds`] | durations in JSON |
 //! | [`perf`] | cycles and instructions of the whole machine |
 //! | [`wire`] | wire arithmetic: frames, bits, budgets, delays |
 //!
@@ -49,6 +50,7 @@ mod latency;
 mod outcome;
 pub mod perf;
 pub mod report;
+pub mod seconds;
 mod sys;
 pub mod wire;
 pub mod workload;

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use serde::{Deserialize, Serialize};
 
 use crate::latency::{Latency, LatencyQuantiles};
+use crate::seconds;
 
 /// A request sent later than this after its intended time counts as late.
 pub(crate) const LATE_NS: u64 = 1_000_000;
@@ -42,7 +43,7 @@ pub struct SlotOutcome {
     /// Requests that could not be sent.
     pub send_errors: SendErrors,
     /// The slot's length in seconds; shorter than requested if it was cancelled.
-    #[serde(rename = "duration_seconds", serialize_with = "seconds", deserialize_with = "from_seconds")]
+    #[serde(rename = "duration_seconds", with = "seconds")]
     pub duration: Duration,
     /// The requested rate; `None` in window mode.
     pub requested_per_second: Option<f64>,
@@ -292,28 +293,21 @@ pub struct SelfWatch {
 }
 
 /// How requests leave the generator's host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
 pub enum SendMethod {
     #[default]
+    #[strum(serialize = "through sockets")]
     Datagrams,
     /// As XDP frames that a program made, in calls that last.
+    #[strum(serialize = "as live frames")]
     LiveFrames,
     /// As clones of a socket buffer that a program made, in calls for those due.
+    #[strum(serialize = "as clones")]
     Clones,
     /// Several generators together, not all in the same way.
+    #[strum(serialize = "in several ways")]
     Mixed,
-}
-
-impl fmt::Display for SendMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SendMethod::Datagrams => "through sockets",
-            SendMethod::LiveFrames => "as live frames",
-            SendMethod::Clones => "as clones",
-            SendMethod::Mixed => "in several ways",
-        })
-    }
 }
 
 /// Why a rate is a lower bound of what the service can do.
@@ -396,16 +390,6 @@ impl fmt::Display for BoundReason {
             }
         }
     }
-}
-
-fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(duration.as_secs_f64())
-}
-
-fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let seconds = f64::deserialize(deserializer)?;
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| D::Error::custom(format!("{seconds} is no duration in seconds")))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::io;
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter, ReadFormat};
 
-use crate::sys;
 use linerate_host::Known;
 
 /// Hardware counters over all CPUs.
@@ -35,14 +34,15 @@ impl MachineCounters {
     /// The reason why they cannot be opened, in one line for a person.
     pub fn open() -> Result<Self, String> {
         let mut counters = MachineCounters { cycles: Vec::new(), instructions: Vec::new() };
-        for cpu in 0..sys::configured_cpus() {
+        let cpus = aya::util::online_cpus().map_err(|(file, error)| format!("{file}: {error}"))?;
+        for cpu in cpus {
             for (event, counters) in [
                 (Hardware::CPU_CYCLES, &mut counters.cycles),
                 (Hardware::INSTRUCTIONS, &mut counters.instructions),
             ] {
-                match open_counter(event, cpu) {
+                match open_counter(event, cpu as usize) {
                     Ok(counter) => counters.push(counter),
-                    // Configured but offline.
+                    // It has gone offline since.
                     Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
                     Err(error) => return Err(explain(&error)),
                 }

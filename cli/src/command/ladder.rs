@@ -8,10 +8,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_host::Host;
 use linerate_lab::ladder::config::{KeepPolicy, RunTiming};
-use linerate_lab::ladder::host_run::{
-    self, ChangeRecords, HostRunConfig, HostRunResult, PreparedRun, RunningServerConfig,
-};
+use linerate_lab::ladder::host_run::{self, ChangeRecords, HostRunConfig, PreparedRun, RunningServerConfig};
 use linerate_lab::ladder::remote::{self, RemoteGenerators, SshHost};
+use linerate_lab::ladder::run::LadderOutcome;
 use linerate_lab::ladder::saturation::{self, RemoteSenders, SenderCounts};
 use linerate_load::Generator;
 use linerate_load::workload::{WorkloadOptions, WorkloadSource};
@@ -120,7 +119,7 @@ impl LadderArgs {
             return Ok(ExitCode::from(1));
         }
         let mut progress = RunProgress::new(duration, self.running.quiet);
-        let senders = self.senders(options, reached_hosts, &interrupt);
+        let senders = self.senders(options, reached_hosts);
         let started_unix_seconds = origin::unix_seconds();
         let run_result = run_prepared(&prepared_run, senders, &store, &interrupt, &mut progress);
         progress.finish();
@@ -159,10 +158,11 @@ impl LadderArgs {
     }
 
     fn remote_options(&self, prepared_run: &PreparedRun) -> Result<remote::RemoteOptions> {
-        let workload = prepared_run.workload().cloned();
+        let config = &prepared_run.config;
+        let workload = config.running.as_ref().map(|running| running.workload.clone());
         let load = remote::RemoteLoad {
             targets: vec![prepared_run.address()],
-            payload_bytes: workload.is_none().then_some(prepared_run.payload_bytes()),
+            payload_bytes: workload.is_none().then_some(config.run.payload_bytes as usize),
             workload,
             flows: Some(self.running.flows as usize),
             backend: self.running.backend,
@@ -185,7 +185,6 @@ impl LadderArgs {
         &self,
         options: remote::RemoteOptions,
         reached_hosts: ReachedHosts,
-        interrupt: &InterruptFlag,
     ) -> RemoteSenders<RemoteGenerators> {
         let max_threads = (self.running.flows as usize).max(1);
         let counts =
@@ -196,9 +195,7 @@ impl LadderArgs {
             options.load.threads = Some(senders.threads);
             RemoteGenerators::start(options)
         };
-        RemoteSenders::new(Box::new(start), self.names(), counts, interrupt.flag())
-            .with_sources(reached_hosts.sources)
-            .with_max_rate(self.max_rate)
+        RemoteSenders::new(Box::new(start), self.names(), counts, reached_hosts.sources)
     }
 
     fn names(&self) -> Vec<String> {
@@ -209,7 +206,7 @@ impl LadderArgs {
         &self,
         targets: &ResultTargets,
         started_unix_seconds: Option<u64>,
-        run_result: HostRunResult,
+        run_result: LadderOutcome,
     ) -> Result<ExitCode> {
         let command = |subcommand: &str| self.state_dir.command(subcommand);
         let after = ladder_changes::after(&run_result, &command, TextStyle::stderr());
@@ -225,7 +222,7 @@ fn run_prepared(
     store: &StateStore,
     interrupt: &InterruptFlag,
     progress: &mut RunProgress,
-) -> Result<HostRunResult> {
+) -> Result<LadderOutcome> {
     let directory = guard_directory(store)?;
     let guard = |tune: u64| guard_arguments(&directory, tune);
     let argv = output::argv();

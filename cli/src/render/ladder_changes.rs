@@ -1,7 +1,8 @@
 //! The changes of a run on a real interface: the prompt before the run, and the settings after it.
 
-use linerate_lab::ladder::host_run::{HostRunResult, PreparedRun};
+use linerate_lab::ladder::host_run::PreparedRun;
 use linerate_lab::ladder::report::WarningKind;
+use linerate_lab::ladder::run::LadderOutcome;
 use linerate_tune::plan::PlannedChange;
 
 use super::format;
@@ -61,7 +62,7 @@ pub(crate) fn before(prepared_run: &PreparedRun, host: &str, sources: &[String],
 
 /// The state of the settings.
 pub(crate) fn after(
-    run_result: &HostRunResult,
+    run_result: &LadderOutcome,
     command: &dyn Fn(&str) -> String,
     style: TextStyle,
 ) -> String {

@@ -67,7 +67,6 @@ fn killed_remote_generator_is_named_and_other_counts_are_kept() {
     let kept = format!("the other 1 sent {} and had {} answered", others.sent, others.answered);
     assert!(why.contains("or linerate there was killed") && why.contains(&kept), "{why}");
     assert!(others.sent > 500 && others.sent <= 1_000, "{others:?}");
-    assert_eq!(generators.lost().len(), 1);
     // After one generator failed, the others send nothing.
     let received = scene.account().received;
     generators.run(&slot).expect_err("one is lost");

@@ -10,15 +10,13 @@ use linerate_tune::boost::plan::{self, BoostChoice};
 use linerate_tune::boost::{BoostPlan, ObservedServer};
 use linerate_tune::plan::PlannedChange;
 
-use crate::ladder::configuration::{PortSharing, ServerConfiguration};
+use crate::ladder::configuration::{BUSY_POLL_US, PortSharing, ServerConfiguration};
 use crate::ladder::error::TestbedError;
 
 /// How long the server is observed under load. Samples of its system calls show the readers after some 100 ms.
 const OBSERVATION: Duration = Duration::from_millis(700);
 /// Requests per second during the observation: enough to see each reader, less than any server answers.
 const OBSERVATION_RATE: f64 = 4_000.0;
-/// SO_BUSY_POLL of the step `busy-poll`, microseconds, as in the steps of linerate's own server.
-const BUSY_POLL_US: u32 = 50;
 /// Receive buffer of the step `receive-buffer`, bytes as the kernel counts them: twice the requested size.
 const RECEIVE_BUFFER: u64 = 8 << 20;
 
@@ -157,7 +155,7 @@ const PARTS: &[BoostPart] = &[
     },
     BoostPart {
         name: "busy polling",
-        wanted: |configuration| configuration.busy_poll.is_some(),
+        wanted: |configuration| configuration.busy_poll,
         has: |setting| matches!(setting, Setting::Socket { knob: SocketKnob::BusyPoll, .. }),
         choose: |choice| choice.busy_poll_us = Some(BUSY_POLL_US),
         shown: ("SO_BUSY_POLL", "50 us, with boost"),

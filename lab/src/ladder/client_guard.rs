@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linerate_host::delivery::{ClientCounts, FlowWatch};
 use linerate_host::{Host, HostError};
 
 use crate::ladder::config::LadderConfig;
+use crate::repeating_thread::RepeatingThread;
 
 /// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -43,8 +42,7 @@ impl ClientLimits {
 /// A thread that counts the requests and replies of all clients except the generators.
 #[derive(Debug)]
 pub(crate) struct ClientGuard {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: RepeatingThread,
     verdict: Arc<Mutex<Option<String>>>,
 }
 
@@ -60,35 +58,24 @@ impl ClientGuard {
         // Started in this thread, because its network namespace is the server's.
         let flows = FlowWatch::start(host, &[port], limits.p99)?;
         let mut window = GuardWindow::new(generators, limits);
-        let (end_sender, end_receiver) = mpsc::channel();
         let verdict = Arc::new(Mutex::new(None));
         let shared_verdict = Arc::clone(&verdict);
-        let thread = std::thread::spawn(move || {
-            while end_receiver.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let reading = flows.by_client().map_err(|error| error.to_string());
-                let violation = reading.map_or_else(Some, |reading| window.judge(reading, Instant::now()));
-                if violation.is_some() {
-                    *shared_verdict.lock().unwrap_or_else(PoisonError::into_inner) = violation;
-                    cancel.store(true, Ordering::Relaxed);
-                    return;
-                }
+        let thread = RepeatingThread::start(INTERVAL, move || {
+            let reading = flows.by_client().map_err(|error| error.to_string());
+            let violation = reading.map_or_else(Some, |reading| window.judge(reading, Instant::now()));
+            let holds = violation.is_none();
+            if !holds {
+                *shared_verdict.lock().unwrap_or_else(PoisonError::into_inner) = violation;
+                cancel.store(true, Ordering::Relaxed);
             }
+            holds
         });
-        Ok(Self { end: Some(end_sender), thread: Some(thread), verdict })
+        Ok(Self { _thread: thread, verdict })
     }
 
     /// Why the guard ended the run; `None` if it did not.
     pub(crate) fn verdict(&self) -> Option<String> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl Drop for ClientGuard {
-    fn drop(&mut self) {
-        self.end.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use linerate_host::CpuSet;
 use linerate_load::generator::GeneratorBackend;
-use linerate_load::wire::{IpVersion, LinkSpeed, WireError, WireFormat};
+use linerate_load::seconds;
+use linerate_load::wire::{IpVersion, LinkSpeed, WireFormat};
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::error::TestbedError;
@@ -167,8 +168,8 @@ impl LadderConfig {
     }
 
     /// The frame of a request on a link of this speed.
-    pub(crate) fn wire(&self, version: IpVersion, speed: LinkSpeed) -> Result<WireFormat, WireError> {
-        WireFormat::new(self.payload_bytes, version, 0, speed)
+    pub(crate) fn wire(&self, version: IpVersion, speed: LinkSpeed) -> Result<WireFormat, TestbedError> {
+        Ok(WireFormat::new(self.payload_bytes, version, 0, speed)?)
     }
 
     /// Sets the CPUs to those that the process may use, or checks the configured CPUs.
@@ -186,19 +187,5 @@ impl LadderConfig {
             self.cpus = allowed_cpus.iter().collect();
         }
         Ok(())
-    }
-}
-
-/// A duration as seconds in JSON.
-mod seconds {
-    use super::Duration;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(duration.as_secs_f64())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }

@@ -1,6 +1,10 @@
 //! The configuration of server and host while a step is measured.
 
-use std::time::Duration;
+/// Most datagrams of a batched system call.
+pub(crate) const BATCH: u16 = 64;
+/// `SO_BUSY_POLL`, microseconds: the value that the kernel's documentation recommends its users to start with
+/// (Documentation/admin-guide/sysctl/net.rst, busy_read).
+pub(crate) const BUSY_POLL_US: u32 = 50;
 
 /// How the server's workers share the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,15 +17,6 @@ pub enum PortSharing {
     SteeredByCpu,
 }
 
-/// The server's system calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerCalls {
-    /// One `recvfrom` and one `sendto` per transaction.
-    One,
-    /// `recvmmsg` and `sendmmsg` of up to this many.
-    Batched(u16),
-}
-
 /// Everything that a step may change. A value is a whole configuration and not a difference, so that
 /// two configurations can be alternated in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +24,12 @@ pub struct ServerConfiguration {
     pub sharing: PortSharing,
     /// Whether worker N runs on the Nth CPU only.
     pub pinned: bool,
-    pub calls: ServerCalls,
+    /// Whether the server calls `recvmmsg` and `sendmmsg` instead of one `recvfrom` and `sendto` per transaction.
+    pub batched_calls: bool,
     /// Whether replies are sent with `IP_PMTUDISC_DO`, so that the kernel gives them no IP ID.
     pub skip_ip_id: bool,
-    /// `SO_BUSY_POLL` of the server's sockets.
-    pub busy_poll: Option<Duration>,
+    /// Whether the server's sockets have `SO_BUSY_POLL`.
+    pub busy_poll: bool,
     /// Whether the receive buffers of a server program are enlarged from outside.
     pub receive_buffer: bool,
     /// Whether all CPUs of the server process received packets, or half of them.
@@ -61,9 +57,9 @@ impl ServerConfiguration {
         Self {
             sharing: PortSharing::OneSocket,
             pinned: false,
-            calls: ServerCalls::One,
+            batched_calls: false,
             skip_ip_id: false,
-            busy_poll: None,
+            busy_poll: false,
             receive_buffer: false,
             receive_spread: false,
             transmit_by_cpu: false,
@@ -95,9 +91,10 @@ impl ServerConfiguration {
             option("workers", if self.pinned { "pinned, one per CPU" } else { "not pinned" }.to_owned()),
             option(
                 "system calls",
-                match self.calls {
-                    ServerCalls::One => "recvfrom and sendto".to_owned(),
-                    ServerCalls::Batched(batch) => format!("recvmmsg and sendmmsg, up to {batch}"),
+                if self.batched_calls {
+                    format!("recvmmsg and sendmmsg, up to {BATCH}")
+                } else {
+                    "recvfrom and sendto".to_owned()
                 },
             ),
             option(
@@ -106,7 +103,7 @@ impl ServerConfiguration {
             ),
             option(
                 "SO_BUSY_POLL",
-                self.busy_poll.map_or_else(|| "off".to_owned(), |time| format!("{} us", time.as_micros())),
+                if self.busy_poll { format!("{BUSY_POLL_US} us") } else { "off".to_owned() },
             ),
         ]
     }

@@ -22,7 +22,7 @@ const MOST_FUNCTIONS: usize = 10;
 const WORKER_THREAD: &str = "linerate-";
 
 /// The CPUs in one step, at a rate that holds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuUse {
     /// The last of the steps in place, such as `steer-by-cpu`.
     pub step: String,

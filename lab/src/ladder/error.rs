@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use linerate_host::{CpuSet, HostError};
-use linerate_load::wire::WireError;
 use linerate_tune::boost::discovery::DiscoveryError;
 use linerate_tune::journal::JournalError;
 use linerate_tune::transaction::TuneError;
@@ -19,12 +18,10 @@ pub enum TestbedError {
     Server(String),
     #[error("generator: {0}")]
     Generator(String),
-    /// A server that the run did not start has ended; no other step can be measured.
+    /// No other step can be measured: a server that the run did not start has ended, its real clients exceeded a limit of
+    /// loss or response time, or the interface has no link.
     #[error("{0}")]
-    ServerLost(String),
-    /// The loss or the response time of the server's real clients exceeded a limit.
-    #[error("{0}")]
-    ClientsHarmed(String),
+    RunEnded(String),
     /// The generator or its connection ended; no other step can be measured.
     #[error("generator lost: {0}")]
     GeneratorLost(String),
@@ -36,9 +33,6 @@ pub enum TestbedError {
     /// No request was answered.
     #[error("{0}")]
     Unanswered(String),
-    /// The interface has no link.
-    #[error("{0}")]
-    NoLink(String),
     #[error("lab: {0}")]
     Lab(String),
     #[error("CPU {wanted} is not among those this process may run on ({allowed})")]
@@ -57,11 +51,9 @@ impl TestbedError {
         matches!(
             self,
             TestbedError::Cancelled
-                | TestbedError::ServerLost(_)
-                | TestbedError::ClientsHarmed(_)
+                | TestbedError::RunEnded(_)
                 | TestbedError::GeneratorLost(_)
                 | TestbedError::Tune(_)
-                | TestbedError::NoLink(_)
         )
     }
 }
@@ -69,6 +61,12 @@ impl TestbedError {
 impl From<crate::LabError> for TestbedError {
     fn from(error: crate::LabError) -> Self {
         TestbedError::Lab(error.to_string())
+    }
+}
+
+impl From<linerate_engine::ServerError> for TestbedError {
+    fn from(error: linerate_engine::ServerError) -> Self {
+        TestbedError::Server(error.to_string())
     }
 }
 
@@ -105,9 +103,6 @@ pub enum HostRunError {
     /// The run may use none of the CPUs that the plan spreads packets over.
     #[error("none of the CPUs that packets of {interface} go to ({planned}) is among those to be used")]
     NoCpu { interface: String, planned: CpuSet },
-    /// The payload does not fit a datagram.
-    #[error(transparent)]
-    Wire(#[from] WireError),
     #[error(transparent)]
     Host(#[from] HostError),
     /// The journal cannot be written, so nothing was changed.

@@ -9,7 +9,6 @@ use std::time::Instant;
 use linerate_host::netlink::addresses;
 use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope};
 use linerate_load::wire::{IpVersion, LinkSpeed};
-use linerate_load::workload::WorkloadContents;
 use linerate_networks::Net;
 use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
@@ -25,7 +24,7 @@ use crate::ladder::error::{HostRunError, TestbedError};
 use crate::ladder::host_testbed::{HostSetup, HostTestbed, MeasuredServer};
 use crate::ladder::plan_changes::{self, StepChanges};
 use crate::ladder::remote::RemoteGenerators;
-use crate::ladder::report::{LadderReport, LadderWarning, SettingsFacts, WarningKind};
+use crate::ladder::report::{LadderWarning, SettingsFacts, WarningKind};
 use crate::ladder::run::{self, LadderEvent, LadderOutcome};
 use crate::ladder::running_program::RunningProgram;
 use crate::ladder::sampler::Sampler;
@@ -56,7 +55,7 @@ pub struct HostRunConfig {
 /// A run that is ready to start. No setting has changed yet.
 #[derive(Debug)]
 pub struct PreparedRun {
-    config: HostRunConfig,
+    pub config: HostRunConfig,
     plan: TunePlan,
     setup: HostSetup,
 }
@@ -69,13 +68,6 @@ pub struct ChangeRecords<'a> {
     pub argv: &'a [String],
     /// Arguments of this program that make it guard the tune with this number ([`guard::run`]).
     pub guard: &'a dyn Fn(u64) -> Vec<OsString>,
-}
-
-#[derive(Debug)]
-pub struct HostRunResult {
-    pub report: LadderReport,
-    /// Warnings about the whole run.
-    pub warnings: Vec<LadderWarning>,
 }
 
 /// Reads the host while the server runs, and makes the plan. linerate's own server is stopped
@@ -151,6 +143,7 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     Ok(PreparedRun { config, plan, setup })
 }
 
+/// At least one address.
 fn interface_addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostRunError> {
     let names = host.list("/sys/class/net")?;
     if !names.iter().any(|name| name == interface) {
@@ -165,16 +158,12 @@ fn interface_addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, Host
 
 /// The address of linerate's own server.
 fn address(addresses: &[IpAddr], config: &HostRunConfig) -> Result<SocketAddr, HostRunError> {
-    let interface = || config.interface.clone();
-    let Some(first_address) = addresses.first() else {
-        return Err(HostRunError::NoAddress { interface: interface() });
-    };
     match config.listen {
-        None => Ok(SocketAddr::new(*first_address, DEFAULT_PORT)),
+        None => Ok(SocketAddr::new(addresses[0], DEFAULT_PORT)),
         Some(listen) if addresses.contains(&listen.ip()) => Ok(listen),
         Some(listen) => Err(HostRunError::NotItsAddress {
             address: listen.ip(),
-            interface: interface(),
+            interface: config.interface.clone(),
             known: addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         }),
     }
@@ -184,18 +173,6 @@ impl PreparedRun {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.setup.service.address
-    }
-
-    /// UDP payload of a request to linerate's own server.
-    #[must_use]
-    pub fn payload_bytes(&self) -> usize {
-        self.config.run.payload_bytes as usize
-    }
-
-    /// The requests for a server that runs already.
-    #[must_use]
-    pub fn workload(&self) -> Option<&WorkloadContents> {
-        self.config.running.as_ref().map(|running| &running.workload)
     }
 
     /// Name and process of a server that runs already.
@@ -250,7 +227,7 @@ pub fn run(
     records: ChangeRecords<'_>,
     cancel: Arc<AtomicBool>,
     observer: &mut dyn FnMut(&LadderEvent<'_>),
-) -> Result<HostRunResult, HostRunError> {
+) -> Result<LadderOutcome, HostRunError> {
     let mut writer = records.store.lock()?;
     let tune_start = TuneStart {
         goal: "ladder".to_owned(),
@@ -272,7 +249,7 @@ pub fn run(
         }),
     };
     let undo_result = undo(&mut writer, host, Some(tune), UndoReason::Finished);
-    let (LadderOutcome { mut report, mut warnings, kept }, kept_changes) = match measurement {
+    let (mut outcome, kept_changes) = match measurement {
         Ok(measurement) => measurement,
         Err(error) => {
             return Err(match undo_result {
@@ -281,6 +258,7 @@ pub fn run(
             });
         }
     };
+    let warnings = &mut outcome.warnings;
     let is_restored = match &undo_result {
         Ok(undo_report) => {
             warnings.extend(restore_warnings(undo_report));
@@ -293,13 +271,13 @@ pub fn run(
         }
     };
     let mut settings = SettingsFacts { tune, restored: is_restored, kept_tune: None };
-    if prepared.config.keep_better && is_restored && !is_interrupted(&warnings) {
-        let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, &kept);
+    if prepared.config.keep_better && is_restored && !is_interrupted(warnings) {
+        let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, &outcome.kept);
         plan.changes.extend(kept_changes);
-        settings.kept_tune = apply_kept(host, &plan, &mut writer, &records, &mut warnings);
+        settings.kept_tune = apply_kept(host, &plan, &mut writer, &records, warnings);
     }
-    report.settings = Some(settings);
-    Ok(HostRunResult { report, warnings })
+    outcome.report.settings = Some(settings);
+    Ok(outcome)
 }
 
 fn is_interrupted(warnings: &[LadderWarning]) -> bool {

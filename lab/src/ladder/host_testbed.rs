@@ -61,17 +61,10 @@ impl MeasuredServer {
         let is_online = |cpu: &u32| online.value().is_none_or(|online| online.contains(*cpu));
         let cpus: Vec<u32> = self.cpus.iter().copied().filter(is_online).collect();
         let builder = server::builder(configuration, self.address, &cpus, self.payload_bytes as usize);
-        server::confined(&cpus, || {
+        Ok(server::confined(&cpus, || {
             GuardedService::start_server(builder.prepare()?, move |_| guarded.clone())
-        })?
-        .map_err(|error| TestbedError::Server(error.to_string()))
+        })??)
     }
-}
-
-struct PendingChange<'a> {
-    setting: &'a Setting,
-    original: &'a SettingValue,
-    to: &'a SettingValue,
 }
 
 /// Properties of the host that a run needs, read before anything changes.
@@ -130,7 +123,7 @@ impl<'a> HostTestbed<'a> {
         if let (Some(_), Some(limits)) = (&self.setup.program, ClientLimits::from_config(self.sampler.config))
         {
             let (host, port) = (&self.setup.host, self.setup.service.address.port());
-            let (sources, cancel) = (self.senders.sources().to_vec(), Arc::clone(&self.sampler.cancel));
+            let (sources, cancel) = (self.senders.sources.clone(), Arc::clone(&self.sampler.cancel));
             let guard = ClientGuard::start(host, port, sources, limits, cancel);
             let guard = guard
                 .map_err(|error| TestbedError::Server(format!("real clients cannot be observed: {error}")))?;
@@ -154,7 +147,7 @@ impl<'a> HostTestbed<'a> {
                 return Err(TestbedError::Unanswered(probe.describe_silence(&program.recipe)));
             }
         }
-        self.senders.saturate()?;
+        self.senders.saturate(&self.sampler)?;
         if self.senders.is_answered() { Ok(()) } else { Err(TestbedError::Unanswered(self.why_unanswered())) }
     }
 
@@ -195,15 +188,15 @@ impl<'a> HostTestbed<'a> {
     fn apply(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
         let baseline = ServerConfiguration::baseline();
         let changes = &self.setup.changes;
-        let pending: Vec<PendingChange<'_>> = changes
+        let pending: Vec<(&Setting, &SettingValue, &SettingValue)> = changes
             .settings(configuration)
             .zip(changes.settings(&baseline))
-            .map(|((setting, to), (_, original))| PendingChange { setting, original, to })
-            .filter(|pending| self.written.get(pending.setting).unwrap_or(pending.original) != pending.to)
+            .map(|((setting, to), (_, original))| (setting, original, to))
+            .filter(|(setting, original, to)| self.written.get(*setting).unwrap_or(*original) != *to)
             .collect();
-        let restorations = pending.iter().filter(|pending| pending.to == pending.original).rev();
-        let new_changes = pending.iter().filter(|pending| pending.to != pending.original);
-        for PendingChange { setting, original, to } in restorations.chain(new_changes) {
+        let restorations = pending.iter().filter(|(_, original, to)| to == original).rev();
+        let new_changes = pending.iter().filter(|(_, original, to)| to != original);
+        for (setting, original, to) in restorations.chain(new_changes) {
             if matches!(setting, Setting::SmtControl) && self.interrupts.is_empty() {
                 self.interrupts = dependent_interrupts(&self.setup.host, setting);
             }
@@ -249,7 +242,7 @@ impl<'a> HostTestbed<'a> {
             self.sampler.check_cancelled()?;
             if begin.elapsed() > LINK_TIME {
                 let seconds = LINK_TIME.as_secs();
-                return Err(TestbedError::NoLink(format!(
+                return Err(TestbedError::RunEnded(format!(
                     "{interface} has no link {seconds} s after a change"
                 )));
             }
@@ -289,7 +282,7 @@ impl<'a> HostTestbed<'a> {
     /// The reason behind an error: the server may have ended, or its clients may have ended the run.
     fn cause(&self, error: TestbedError) -> TestbedError {
         if let Some(why) = self.clients.as_ref().and_then(ClientGuard::verdict) {
-            return TestbedError::ClientsHarmed(why);
+            return TestbedError::RunEnded(why);
         }
         let program = self.setup.program.as_ref();
         program.and_then(|program| program.check(&self.setup.host).err()).unwrap_or(match error {
@@ -298,14 +291,7 @@ impl<'a> HostTestbed<'a> {
             other => other,
         })
     }
-}
 
-fn dependent_interrupts(host: &Host, setting: &Setting) -> Vec<(Setting, SettingValue)> {
-    let dependents = host.dependents(setting);
-    dependents.into_iter().filter_map(|irq| irq.read(host).ok().map(|value| (irq, value))).collect()
-}
-
-impl HostTestbed<'_> {
     fn set(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
         self.sampler.check_cancelled()?;
         if let Some(program) = &self.setup.program {
@@ -332,10 +318,15 @@ impl HostTestbed<'_> {
             return Ok(sample);
         }
         // A faster server needs more senders.
-        self.senders.saturate()?;
+        self.senders.saturate(&self.sampler)?;
         let generator = self.senders.generator()?;
         self.sampler.sample(generator, request, fallbacks)
     }
+}
+
+fn dependent_interrupts(host: &Host, setting: &Setting) -> Vec<(Setting, SettingValue)> {
+    let dependents = host.dependents(setting);
+    dependents.into_iter().filter_map(|irq| irq.read(host).ok().map(|value| (irq, value))).collect()
 }
 
 impl Testbed for HostTestbed<'_> {
@@ -346,10 +337,7 @@ impl Testbed for HostTestbed<'_> {
         if step.needs_program() {
             return Some("only a server program has this step".to_owned());
         }
-        match step.configuration().busy_poll {
-            Some(_) => self.busy_poll.clone(),
-            None => self.setup.changes.refusal(step),
-        }
+        if step.configuration().busy_poll { self.busy_poll.clone() } else { self.setup.changes.refusal(step) }
     }
 
     fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
@@ -398,18 +386,10 @@ impl Testbed for HostTestbed<'_> {
         sampled.map_err(|error| self.cause(error))
     }
 
-    fn step_warnings(&self, _: &LadderStep, _: &ServerConfiguration) -> Vec<LadderWarning> {
-        Vec::new()
-    }
-
     fn run_warnings(&self) -> Vec<LadderWarning> {
-        let generator = self.senders.description();
-        let fallbacks = generator.iter().flat_map(|generator| generator.fallbacks.iter());
-        let fallbacks = fallbacks
-            .map(|fallback| LadderWarning::new(WarningKind::Fallback, format!("generator: {fallback}")));
         let skipped = self.setup.changes.skipped().iter();
         let skipped = skipped.map(|line| LadderWarning::new(WarningKind::LeftAsFound, line.as_str()));
-        fallbacks.chain(self.senders.warning()).chain(skipped).collect()
+        self.senders.warning().into_iter().chain(skipped).collect()
     }
 
     fn facts(&self) -> TestbedFacts {

@@ -9,13 +9,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use linerate_engine::{Echo, RunningServer};
+use linerate_engine::RunningServer;
 use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
 use linerate_load::Generator;
 use linerate_load::capacity::OverloadResult;
 use linerate_load::wire::WireFormat;
-use linerate_services::start::StartService;
 use linerate_trace::flame::SampledStack;
 
 use crate::Lab;
@@ -77,41 +76,6 @@ impl LabTestbed<'_> {
         }
         Ok(write_result?)
     }
-
-    fn serve(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
-        let mut builder = server::builder(
-            configuration,
-            self.address,
-            &self.placement.server,
-            self.sampler.config.payload_bytes as usize,
-        );
-        if let Some(nice) = self.server_nice {
-            builder = builder.nice(nice);
-        }
-        let running = self
-            .lab
-            .receiver()
-            .run(|| {
-                server::confined(&self.placement.server, || Echo::start_server(builder.prepare()?, |_| Echo))
-            })??
-            .map_err(|error| TestbedError::Server(error.to_string()))?;
-        self.server = Some(running);
-        Ok(())
-    }
-}
-
-impl LabTestbed<'_> {
-    fn switch_program(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
-        let Some(program) = &mut self.program else { return Ok(()) };
-        let place = ProgramPlace {
-            host: &self.host,
-            receiver: self.lab.receiver(),
-            address: self.address,
-            cpus: &self.placement.server,
-            nice: self.server_nice,
-        };
-        program.switch(&place, &mut *self.generator, configuration)
-    }
 }
 
 impl Testbed for LabTestbed<'_> {
@@ -133,7 +97,7 @@ impl Testbed for LabTestbed<'_> {
             ServerConfiguration { smt_switched: true, .. } => {
                 Some("server and generator have CPUs of their own in the lab: use linerate ladder".to_owned())
             }
-            ServerConfiguration { busy_poll: Some(_), .. } if self.program.is_none() => {
+            ServerConfiguration { busy_poll: true, .. } if self.program.is_none() => {
                 settable.busy_poll.clone().err()
             }
             _ => None,
@@ -159,13 +123,19 @@ impl Testbed for LabTestbed<'_> {
 
     fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
         self.sampler.check_cancelled()?;
-        if self.program.is_some() {
-            self.apply(configuration)?;
-            return self.switch_program(configuration);
+        if self.program.is_none() {
+            server::stop(&mut self.server)?;
         }
-        server::stop(&mut self.server)?;
         self.apply(configuration)?;
-        self.serve(configuration)
+        let (receiver, address) = (self.lab.receiver(), self.address);
+        let (cpus, nice) = (&self.placement.server[..], self.server_nice);
+        if let Some(program) = &mut self.program {
+            let place = ProgramPlace { host: &self.host, receiver, address, cpus, nice };
+            return program.switch(&place, &mut *self.generator, configuration);
+        }
+        let largest = self.sampler.config.payload_bytes as usize;
+        self.server = Some(server::start_in_lab(receiver, configuration, address, cpus, nice, largest)?);
+        Ok(())
     }
 
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
@@ -196,22 +166,10 @@ impl Testbed for LabTestbed<'_> {
         cpu_use::sample(&self.host, &mut *self.generator, per_second, false, &owner)
     }
 
-    fn step_warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning> {
-        let without_napi = step.configuration().busy_poll.is_some() && !configuration.gro;
+    fn step_warning(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Option<LadderWarning> {
+        let without_napi = step.configuration().busy_poll && !configuration.gro;
         let detail = "with GRO off a veth interface has no NAPI instance to poll";
-        without_napi.then(|| LadderWarning::new(WarningKind::NoEffectExpected, detail)).into_iter().collect()
-    }
-
-    fn run_warnings(&self) -> Vec<LadderWarning> {
-        let detail = "generator and server ran on the same CPUs: the rates are of the machine running both, \
-                      and the server alone could reach more";
-        let shared_warning =
-            self.placement.shared.then(|| LadderWarning::new(WarningKind::SharedCpus, detail));
-        let fallbacks = self.generator.describe().fallbacks;
-        let fallbacks = fallbacks
-            .iter()
-            .map(|fallback| LadderWarning::new(WarningKind::Fallback, format!("generator: {fallback}")));
-        shared_warning.into_iter().chain(fallbacks).collect()
+        without_napi.then(|| LadderWarning::new(WarningKind::NoEffectExpected, detail))
     }
 
     fn facts(&self) -> TestbedFacts {

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
-use crate::ladder::cpu_use::{CpuShares, CpuUse};
+use crate::ladder::configuration::{PortSharing, ServerConfiguration};
+use crate::ladder::cpu_use::CpuShares;
 use crate::ladder::report::LadderReport;
 use crate::ladder::step::{BASELINE, STEPS};
 
@@ -101,22 +101,18 @@ impl TransactionCost {
         if !PACKET_SPOTS.iter().any(|spot| cpu_use.spot_ratios.contains_key(*spot)) {
             return Err(PredictError::NoSpots);
         }
-        Ok(Self::from_samples(cpu_use))
-    }
-
-    fn from_samples(cpu_use: &CpuUse) -> Self {
         let rate = cpu_use.offered_per_second;
         let sum =
             |figure: &dyn Fn(&CpuShares) -> f64| cpu_use.cpus.iter().map(figure).sum::<f64>() * 1e9 / rate;
         let busy_ns = sum(&|cpu| 1.0 - cpu.idle_ratio);
-        Self {
+        Ok(Self {
             cpus: u32::try_from(cpu_use.cpus.len()).unwrap_or(u32::MAX),
             per_second: rate,
             softirq_ns: sum(&|cpu| cpu.softirq_ratio + cpu.interrupt_ratio),
             server_ns: sum(&|cpu| cpu.server_user_ratio + cpu.server_kernel_ratio),
             generator_ns: sum(&|cpu| cpu.generator_ratio),
             spots_ns: cpu_use.spot_ratios.iter().map(|(id, share)| (id.clone(), share * busy_ns)).collect(),
-        }
+        })
     }
 
     fn rate(&self, machine: &PredictedMachine, configuration: &ServerConfiguration) -> (f64, PredictedLimit) {
@@ -177,7 +173,7 @@ impl TransactionCost {
                 (configuration.audit, &["audit"]),
                 (!configuration.skip_ip_id, &["ip-id"]),
                 // A system call for many datagrams costs almost nothing per datagram.
-                (configuration.calls == ServerCalls::One, &["syscall-entry"]),
+                (!configuration.batched_calls, &["syscall-entry"]),
                 (configuration.sharing == PortSharing::OneSocket, &["socket-lock", "wake-up-lock"]),
                 (!is_local, &["run-queue-lock", "memory-lock"]),
                 (!configuration.transmit_by_cpu, &["qdisc-lock"]),

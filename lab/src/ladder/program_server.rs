@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::host::LabHost;
 use crate::ladder::boost_changes::{self, BoostChanges};
-use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::configuration::{PortSharing, ServerConfiguration};
 use crate::ladder::error::TestbedError;
 use crate::ladder::server;
 use crate::ladder::step::LadderStep;
@@ -210,7 +210,8 @@ impl AnswerProbe {
 
 /// Why a step requires a change of the server's source; `None` if it does not.
 pub(crate) fn refusal_of_source(step: &LadderStep) -> Option<String> {
-    (step.configuration().calls != ServerCalls::One)
+    step.configuration()
+        .batched_calls
         .then(|| "not possible from outside: the server's source decides about its system calls".to_owned())
 }
 

@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 
-use link::{HostEvent, HostLink, KeepalivePinger, LinkNews, ReadyGenerator};
-use protocol::{RemoteAnswer, SCHEMA};
+use link::{HostLink, LinkNews};
+use protocol::{ReadyGenerator, RemoteAnswer, SCHEMA};
 
 pub use clock::ClockOffset;
 pub use on_demand::serve;
@@ -67,23 +67,13 @@ impl Default for RemoteOptions {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct LostHost {
-    pub host: SshHost,
-    /// Time since the start of the slot, if it failed in one.
-    pub into_slot: Option<Duration>,
-    pub why: String,
-}
-
-/// Generators on other hosts that send at the same time.
+/// Generators on other hosts that send at the same time. After one has failed every slot is an error; start all of them
+/// again.
 #[derive(Debug)]
 pub struct RemoteGenerators {
     options: RemoteOptions,
     links: Vec<HostLink>,
-    events: Receiver<HostEvent>,
-    /// One per host that is ready.
-    pingers: Vec<KeepalivePinger>,
-    lost: Vec<LostHost>,
+    events: Receiver<(usize, LinkNews)>,
     warnings: Vec<String>,
     slots: u64,
 }
@@ -104,25 +94,14 @@ impl RemoteGenerators {
             }
         }
         let (event_sender, events) = mpsc::channel();
-        let mut generators = RemoteGenerators {
-            options,
-            links: Vec::new(),
-            events,
-            pingers: Vec::new(),
-            lost: Vec::new(),
-            warnings: Vec::new(),
-            slots: 0,
-        };
+        let mut generators =
+            RemoteGenerators { options, links: Vec::new(), events, warnings: Vec::new(), slots: 0 };
         let RemoteOptions { hosts, ssh, program, load, .. } = &generators.options;
         for (host_index, host) in hosts.iter().enumerate() {
             generators.links.push(HostLink::start(ssh, host, program, load, host_index, &event_sender)?);
         }
         generators.await_ready()?;
         Ok(generators)
-    }
-
-    pub fn hosts(&self) -> impl Iterator<Item = &SshHost> {
-        self.links.iter().map(|link| &link.host)
     }
 
     pub fn each(&self) -> impl Iterator<Item = (&SshHost, &GeneratorDescription)> {
@@ -138,12 +117,6 @@ impl RemoteGenerators {
     /// `None` if no reading of a host's clock arrived.
     pub fn clocks(&self) -> impl Iterator<Item = (&SshHost, Option<ClockOffset>)> {
         self.links.iter().map(|link| (&link.host, link.clock()))
-    }
-
-    /// Hosts whose generators failed. After one failed every slot is an error; start all of them again.
-    #[must_use]
-    pub fn lost(&self) -> &[LostHost] {
-        &self.lost
     }
 
     /// One line each, in order of time.
@@ -172,16 +145,8 @@ impl RemoteGenerators {
                 break;
             };
             match news {
-                LinkNews::Answer(RemoteAnswer::Ready { schema, version, generator, cpus })
-                    if waiting.remove(&host_index) =>
-                {
-                    // It ends without pings, and the other hosts may take longer than that.
-                    let line = self.links.get(host_index).map(|link| link.line().clone());
-                    self.pingers.extend(line.map(KeepalivePinger::start));
-                    let ready = ReadyGenerator { version, generator: *generator, cpus };
-                    errors.extend(
-                        self.record_ready(host_index, &schema, ready).map(|error| (host_index, error)),
-                    );
+                LinkNews::Answer(RemoteAnswer::Ready(ready)) if waiting.remove(&host_index) => {
+                    errors.extend(self.record_ready(host_index, ready).map(|error| (host_index, error)));
                 }
                 LinkNews::Answer(_) | LinkNews::Odd(_) => {}
                 LinkNews::Gone => {
@@ -202,24 +167,17 @@ impl RemoteGenerators {
         Ok(())
     }
 
-    fn record_ready(
-        &mut self,
-        host_index: usize,
-        schema: &str,
-        ready: ReadyGenerator,
-    ) -> Option<RemoteError> {
+    fn record_ready(&mut self, host_index: usize, ready: Box<ReadyGenerator>) -> Option<RemoteError> {
         let link = self.links.get_mut(host_index)?;
-        let (host, own_version) = (link.host.clone(), env!("CARGO_PKG_VERSION"));
-        if schema != SCHEMA {
-            let (program, remote_version) =
-                (self.options.program.clone(), format!("linerate {} ({schema})", ready.version));
-            return Some(RemoteError::Version { host, program, its: remote_version });
+        // It ends without pings, and the other hosts may take longer than that.
+        link.keep_alive();
+        let (host, version, own_version) = (link.host.clone(), &ready.version, env!("CARGO_PKG_VERSION"));
+        if ready.schema != SCHEMA {
+            let its = format!("linerate {version} ({})", ready.schema);
+            return Some(RemoteError::Version { host, program: self.options.program.clone(), its });
         }
-        let warning = (ready.version != own_version).then(|| {
-            format!(
-                "{host} runs linerate {}, this is {own_version}: they may measure differently",
-                ready.version
-            )
+        let warning = (version != own_version).then(|| {
+            format!("{host} runs linerate {version}, this is {own_version}: they may measure differently")
         });
         let fallbacks: Vec<String> =
             ready.generator.fallbacks.iter().map(|fallback| format!("{host}: {fallback}")).collect();
@@ -238,13 +196,13 @@ impl RemoteGenerators {
             let _ = link.line().ping(u64::MAX - number as u64);
         };
         self.links.iter().for_each(|link| ping(link, 0));
-        while self.links.iter().any(|link| link.clock_readings() < READINGS && !self.is_lost(&link.host)) {
+        while self.links.iter().any(|link| link.clock_readings() < READINGS && link.lost.is_none()) {
             let Some((host_index, news)) = self.next_event(deadline) else { break };
             match news {
                 LinkNews::Answer(RemoteAnswer::Pong { .. }) => {
                     self.links.get(host_index).inspect(|link| ping(link, link.clock_readings()));
                 }
-                LinkNews::Gone => drop(self.record_loss(host_index, None)),
+                LinkNews::Gone => drop(self.links.get_mut(host_index).map(HostLink::record_loss)),
                 LinkNews::Answer(_) | LinkNews::Odd(_) => {}
             }
         }
@@ -253,25 +211,11 @@ impl RemoteGenerators {
         warnings.into_iter().for_each(|warning| self.warn(warning));
     }
 
-    /// Records the end of a host's connection, and returns the reason.
-    fn record_loss(&mut self, host_index: usize, into_slot: Option<Duration>) -> String {
-        let Some(link) = self.links.get_mut(host_index) else { return String::new() };
-        let (host, why) = (link.host.clone(), link.end_reason());
-        if !self.is_lost(&host) {
-            self.lost.push(LostHost { host, into_slot, why: why.clone() });
-        }
-        why
-    }
-
-    fn is_lost(&self, host: &SshHost) -> bool {
-        self.lost.iter().any(|lost_host| lost_host.host == *host)
-    }
-
     /// The next news of a link; `None` after `deadline`.
     fn next_event(&mut self, deadline: Instant) -> Option<(usize, LinkNews)> {
         let timeout = deadline.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(timeout) {
-            Ok(HostEvent { place, news }) => Some((place, news)),
+            Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 // All links are gone; no more news can come.

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use linerate_load::GeneratorDescription;
 pub use linerate_load::stats::ComparisonVerdict;
+use linerate_load::{GeneratorDescription, Latency};
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
@@ -31,7 +31,7 @@ pub struct LadderReport {
 }
 
 /// Where the run took place.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct TestbedFacts {
     pub kind: TestbedKind,
     /// `root` or `user-namespace`.
@@ -56,10 +56,11 @@ pub struct TestbedFacts {
     pub shares_cpus: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TestbedKind {
     /// Two network namespaces and a veth pair.
+    #[default]
     Lab,
     /// A real interface of this host.
     Host,
@@ -76,7 +77,7 @@ pub struct SettingsFacts {
     pub kept_tune: Option<u64>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StepReport {
     /// Identifier, such as `steer-by-cpu`.
     pub id: String,
@@ -132,6 +133,14 @@ pub struct LatencyNs {
     pub p50: u64,
     pub p99: u64,
     pub p999: u64,
+}
+
+impl LatencyNs {
+    /// `None` without samples.
+    pub(crate) fn from_samples(latency: &Latency) -> Option<Self> {
+        let quantiles = latency.quantiles();
+        Some(Self { p50: quantiles.p50?, p99: quantiles.p99?, p999: quantiles.p999? })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

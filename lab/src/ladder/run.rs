@@ -17,7 +17,7 @@ use crate::ladder::report::{
 };
 use crate::ladder::step::{self, BASELINE, LadderStep};
 use crate::ladder::summary;
-use crate::ladder::testbed::{SampleRequest, StepSample, Testbed};
+use crate::ladder::testbed::{ConfigurationSamples, SampleRequest, StepSample, Testbed};
 
 #[derive(Debug)]
 pub enum LadderEvent<'a> {
@@ -83,6 +83,7 @@ pub(crate) fn run(
         kept_rate: None,
         sample_count: 0,
         cpu_use: Vec::new(),
+        end_error: None,
     };
     let (mut steps, mut warnings) = runner.run_steps()?;
     let cpu_use = std::mem::take(&mut runner.cpu_use);
@@ -95,11 +96,13 @@ pub(crate) fn run(
         }
         step.published_ratio = report::published_ratio(&published, &step.id);
     }
+    let facts = testbed.facts();
+    warnings.extend(fact_warnings(&facts));
     warnings.extend(testbed.run_warnings());
     let report = LadderReport {
         elapsed_seconds: started.elapsed().as_secs_f64(),
         config: config.clone(),
-        testbed: testbed.facts(),
+        testbed: facts,
         settings: None,
         steps,
         cpu_use,
@@ -108,10 +111,14 @@ pub(crate) fn run(
     Ok(LadderOutcome { report, warnings, kept: kept_configuration })
 }
 
-/// The report of a step, and the error that ended the run in this step, if any.
-struct StepProgress {
-    report: StepReport,
-    ended: Option<TestbedError>,
+fn fact_warnings(facts: &TestbedFacts) -> Vec<LadderWarning> {
+    let detail = "generator and server ran on the same CPUs: the rates are of the machine running both, \
+                  and the server alone could reach more";
+    let shared_warning = facts.shares_cpus.then(|| LadderWarning::new(WarningKind::SharedCpus, detail));
+    let fallbacks = facts.generator.iter().flat_map(|generator| &generator.fallbacks);
+    let fallbacks =
+        fallbacks.map(|fallback| LadderWarning::new(WarningKind::Fallback, format!("generator: {fallback}")));
+    shared_warning.into_iter().chain(fallbacks).collect()
 }
 
 struct LadderRunner<'a> {
@@ -126,19 +133,8 @@ struct LadderRunner<'a> {
     kept_rate: Option<f64>,
     sample_count: u32,
     cpu_use: Vec<CpuUse>,
-}
-
-#[derive(Default)]
-struct ConfigurationSamples(Vec<StepSample>);
-
-impl ConfigurationSamples {
-    fn rates(&self) -> Vec<f64> {
-        self.0.iter().map(|sample| sample.transactions_per_second).collect()
-    }
-
-    fn median(&self) -> Option<f64> {
-        stats::median(&self.rates()).filter(|rate| *rate > 0.0)
-    }
+    /// The error that ended the run in the current step.
+    end_error: Option<TestbedError>,
 }
 
 impl LadderRunner<'_> {
@@ -147,22 +143,23 @@ impl LadderRunner<'_> {
         let steps = &self.config.steps;
         for (index, step) in steps.iter().enumerate() {
             (self.observer)(&LadderEvent::Step { index, of: steps.len(), step });
-            let StepProgress { report, ended: end_error } = self.step(step, steps.len() - index);
+            let report = self.step(step, steps.len() - index);
+            let end_error = self.end_error.take();
+            if reports.is_empty()
+                && !report.applied
+                && let Some(error) = end_error
+            {
+                return Err(error);
+            }
+            (self.observer)(&LadderEvent::Done(&report));
+            reports.push(report);
             if let Some(error) = end_error {
-                // Report what was measured by then.
-                if reports.is_empty() && !report.applied {
-                    return Err(error);
-                }
                 let id = step.id;
                 let detail =
                     format!("ended while measuring {id}, the steps from there on are not measured: {error}");
                 warnings.push(LadderWarning::new(WarningKind::Interrupted, detail));
-                (self.observer)(&LadderEvent::Done(&report));
-                reports.push(report);
                 return Ok((reports, warnings));
             }
-            (self.observer)(&LadderEvent::Done(&report));
-            reports.push(report);
             if step.id == BASELINE {
                 warnings.extend(self.sample_cpus());
             }
@@ -190,9 +187,9 @@ impl LadderRunner<'_> {
         Some(LadderWarning::new(kind, format!("who had the CPUs: {why}")))
     }
 
-    fn step(&mut self, step: &'static LadderStep, steps_left: usize) -> StepProgress {
+    fn step(&mut self, step: &'static LadderStep, steps_left: usize) -> StepReport {
         if let Some(why) = self.testbed.refusal(step) {
-            return StepProgress { report: skipped_report(step, why), ended: None };
+            return skipped_report(step, why);
         }
         let mut candidate = self.kept.clone();
         (step.change)(&mut candidate);
@@ -208,7 +205,7 @@ impl LadderRunner<'_> {
         if let Some(failed_side) = samples.failed {
             return self.interrupted_step(step, &candidate, &samples.candidate, failed_side);
         }
-        let (mut report, end_error) = self.report(step, &candidate, &samples.candidate, time_before);
+        let mut report = self.report(step, &candidate, &samples.candidate, time_before);
         report.kept = is_baseline || self.compare(&mut report, &samples);
         if report.kept {
             self.kept = candidate;
@@ -217,7 +214,7 @@ impl LadderRunner<'_> {
         } else {
             self.kept_rate = samples.previous.median();
         }
-        StepProgress { report, ended: end_error }
+        report
     }
 
     /// Writes the comparison into the report. Returns whether the step stays.
@@ -240,15 +237,15 @@ impl LadderRunner<'_> {
 
     /// A step that could not be measured to its end.
     fn interrupted_step(
-        &self,
+        &mut self,
         step: &LadderStep,
         candidate: &ServerConfiguration,
         samples: &ConfigurationSamples,
         failed: FailedSide,
-    ) -> StepProgress {
+    ) -> StepReport {
         let error = match failed {
             FailedSide::Candidate(error) if step.id != BASELINE && !error.ends_run() => {
-                return StepProgress { report: skipped_report(step, error.to_string()), ended: None };
+                return skipped_report(step, error.to_string());
             }
             FailedSide::Candidate(error) | FailedSide::Previous(error) => error,
         };
@@ -264,7 +261,8 @@ impl LadderRunner<'_> {
         };
         let detail = format!("ended after {count} of {} samples: {error}", self.required_samples());
         report.warnings.push(LadderWarning::new(kind, detail));
-        StepProgress { report, ended: Some(error) }
+        self.end_error = Some(error);
+        report
     }
 
     /// The baseline has no configuration before it to alternate with.
@@ -342,8 +340,8 @@ impl LadderRunner<'_> {
         report.applied = true;
         report.changes =
             setting_differences(&self.testbed.describe(&self.kept), &self.testbed.describe(candidate));
-        summary::fill(&mut report, &samples.0, &self.facts);
-        report.warnings.extend(self.testbed.step_warnings(step, candidate));
+        summary::fill(&mut report, samples, &self.facts);
+        report.warnings.extend(self.testbed.step_warning(step, candidate));
         report
     }
 
@@ -354,9 +352,8 @@ impl LadderRunner<'_> {
         candidate: &ServerConfiguration,
         samples: &ConfigurationSamples,
         time_before: Known<CpuTime>,
-    ) -> (StepReport, Option<TestbedError>) {
+    ) -> StepReport {
         let mut report = self.measured(step, candidate, samples);
-        let mut end_error = None;
         if let Some(capacity) = samples.median() {
             let switch_result = self.testbed.switch(candidate);
             match switch_result.and_then(|()| self.testbed.overload(capacity, &OVERLOAD)) {
@@ -364,12 +361,12 @@ impl LadderRunner<'_> {
                 Err(error) => {
                     let detail = format!("goodput above the capacity: {error}");
                     report.warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
-                    end_error = error.ends_run().then_some(error);
+                    self.end_error = error.ends_run().then_some(error);
                 }
             }
         }
         report.warnings.extend(summary::steal(time_before, self.testbed.cpu_time()));
-        (report, end_error)
+        report
     }
 
     fn required_samples(&self) -> u32 {
@@ -410,21 +407,7 @@ fn empty_report(step: &LadderStep) -> StepReport {
         id: step.id.to_owned(),
         title: step.title.to_owned(),
         what: step.what.to_owned(),
-        applied: false,
-        kept: false,
-        skipped_because: None,
-        changes: Vec::new(),
-        transactions_per_second: None,
-        loss_ratio: None,
-        latency_ns: None,
-        cycles_per_transaction: None,
-        instructions_per_transaction: None,
-        wire_bits_per_second: None,
-        line_rate_ratio: None,
-        goodput_at_overload: BTreeMap::new(),
-        versus_previous: None,
-        published_ratio: None,
-        warnings: Vec::new(),
+        ..StepReport::default()
     }
 }
 

@@ -86,13 +86,13 @@ impl RunningProgram {
     }
 
     /// # Errors
-    /// [`TestbedError::ServerLost`] if the server has ended.
+    /// [`TestbedError::RunEnded`] if the server has ended.
     pub(crate) fn check(&self, host: &Host) -> Result<(), TestbedError> {
         let runs = TaskStat::of_process(host, self.pid).is_ok_and(|task| task.started == Some(self.started));
         if runs {
             return Ok(());
         }
-        Err(TestbedError::ServerLost(format!("{} (process {}) has ended", self.name, self.pid)))
+        Err(TestbedError::RunEnded(format!("{} (process {}) has ended", self.name, self.pid)))
     }
 
     /// Why a step is not possible from outside.

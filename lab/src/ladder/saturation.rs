@@ -1,15 +1,14 @@
 //! Saturation probe: adds senders until the receiver is the limit.
 
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, stats};
+use linerate_load::{Generator, GeneratorDescription, LoadSlot, stats};
 
 use crate::ladder::error::TestbedError;
 use crate::ladder::remote::RemoteError;
 use crate::ladder::report::{LadderWarning, WarningKind};
+use crate::ladder::sampler::Sampler;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderCounts {
@@ -51,21 +50,18 @@ pub struct RemoteSenders<G> {
     generator_bound: bool,
     answered_per_second: f64,
     /// Addresses that the hosts send from.
-    sources: Vec<IpAddr>,
-    /// Highest rate to offer; `None`: requests are sent in windows.
-    max_rate_per_second: Option<f64>,
-    cancel: Arc<AtomicBool>,
+    pub(crate) sources: Vec<IpAddr>,
 }
 
 impl<G: Generator> RemoteSenders<G> {
-    /// Senders on `hosts`. The number of senders starts with the first of `counts` and grows up to
-    /// the last.
+    /// Senders on `hosts`, which send from `sources`. The number of senders starts with the first of `counts` and grows up
+    /// to the last.
     #[must_use]
     pub fn new(
         start: StartSenders<G>,
         hosts: Vec<String>,
         counts: Vec<SenderCounts>,
-        cancel: Arc<AtomicBool>,
+        sources: Vec<IpAddr>,
     ) -> Self {
         Self {
             start,
@@ -76,26 +72,8 @@ impl<G: Generator> RemoteSenders<G> {
             hosts,
             generator_bound: false,
             answered_per_second: 0.0,
-            sources: Vec::new(),
-            max_rate_per_second: None,
-            cancel,
+            sources,
         }
-    }
-
-    /// The addresses that the hosts send from.
-    #[must_use]
-    pub fn with_sources(self, sources: Vec<IpAddr>) -> Self {
-        Self { sources, ..self }
-    }
-
-    pub(crate) fn sources(&self) -> &[IpAddr] {
-        &self.sources
-    }
-
-    /// Offers at most this rate.
-    #[must_use]
-    pub fn with_max_rate(self, max_rate_per_second: Option<f64>) -> Self {
-        Self { max_rate_per_second, ..self }
     }
 
     /// Starts the current number of senders if none run.
@@ -113,7 +91,7 @@ impl<G: Generator> RemoteSenders<G> {
     }
 
     pub(crate) fn generator(&mut self) -> Result<&mut G, TestbedError> {
-        self.generator.as_mut().ok_or_else(|| TestbedError::GeneratorLost("none is running".to_owned()))
+        self.generator.as_mut().ok_or_else(|| generator_lost("none is running".to_owned()))
     }
 
     /// `None` before the first start.
@@ -148,14 +126,14 @@ impl<G: Generator> RemoteSenders<G> {
     }
 
     /// Adds senders until the rate of replies no longer rises. Requests are sent in windows, which finds the receiver's
-    /// limit without overload.
-    pub(crate) fn saturate(&mut self) -> Result<(), TestbedError> {
+    /// limit without overload, or at the highest rate that the run allows.
+    pub(crate) fn saturate(&mut self, sampler: &Sampler<'_>) -> Result<(), TestbedError> {
         let mut before: Option<SenderStep> = None;
         loop {
             // The next senders use the same ports and interfaces.
             self.generator = None;
             let mut generator = self.start_current()?;
-            let step = self.measure(&mut generator)?;
+            let step = measure(&mut generator, sampler)?;
             let is_rising = before.as_ref().is_none_or(|before| rises(before, &step));
             self.generator_bound = before.is_some() && is_rising;
             self.answered_per_second = step.answered_per_second;
@@ -168,29 +146,23 @@ impl<G: Generator> RemoteSenders<G> {
             self.current += 1;
         }
     }
+}
 
-    fn measure(&self, generator: &mut G) -> Result<SenderStep, TestbedError> {
-        let mut rates = Vec::new();
-        for _ in 0..REPEATS {
-            if self.cancel.load(Ordering::Relaxed) {
-                return Err(TestbedError::Cancelled);
-            }
-            let slot = match self.max_rate_per_second {
-                Some(max_rate) => LoadSlot::rate(max_rate, SLOT),
-                None => LoadSlot::window(WINDOW, SLOT),
-            };
-            let outcome = generator.run(&slot).map_err(|error| match error {
-                GeneratorError::Cancelled => TestbedError::Cancelled,
-                error => generator_lost(error.to_string()),
-            })?;
-            rates.push(outcome.answered_per_second);
-        }
-        let median = stats::median(&rates).unwrap_or(0.0);
-        let (low, high) =
-            rates.iter().fold((f64::MAX, 0.0_f64), |(low, high), rate| (low.min(*rate), high.max(*rate)));
-        let noise_ratio = if median > 0.0 { (high - low) / 2.0 / median } else { 0.0 };
-        Ok(SenderStep { answered_per_second: median, noise_ratio })
+fn measure(generator: &mut dyn Generator, sampler: &Sampler<'_>) -> Result<SenderStep, TestbedError> {
+    let slot = match sampler.config.max_rate_per_second {
+        Some(max_rate) => LoadSlot::rate(max_rate, SLOT),
+        None => LoadSlot::window(WINDOW, SLOT),
+    };
+    let mut rates = Vec::new();
+    for _ in 0..REPEATS {
+        sampler.check_cancelled()?;
+        rates.push(generator.run(&slot)?.answered_per_second);
     }
+    let median = stats::median(&rates).unwrap_or(0.0);
+    let (low, high) =
+        rates.iter().fold((f64::MAX, 0.0_f64), |(low, high), rate| (low.min(*rate), high.max(*rate)));
+    let noise_ratio = if median > 0.0 { (high - low) / 2.0 / median } else { 0.0 };
+    Ok(SenderStep { answered_per_second: median, noise_ratio })
 }
 
 fn generator_lost(why: String) -> TestbedError {
@@ -222,6 +194,7 @@ pub fn sender_counts(hosts: usize, cpus: usize) -> Vec<SenderCounts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ladder::config::{LadderConfig, RunTiming};
     use crate::ladder::remote::tests::FakeGenerator;
 
     #[test]
@@ -238,8 +211,10 @@ mod tests {
                 Ok(FakeGenerator::answering(capacity.min(limit), noise))
             };
             let hosts = vec!["a".to_owned(), "b".to_owned()];
-            let mut senders = RemoteSenders::new(Box::new(start), hosts, counts, Arc::default());
-            senders.saturate().expect("saturated");
+            let mut senders = RemoteSenders::new(Box::new(start), hosts, counts, Vec::new());
+            let config = LadderConfig::new(Vec::new(), RunTiming::REMOTE);
+            let sampler = Sampler { config: &config, cancel: std::sync::Arc::default() };
+            senders.saturate(&sampler).expect("saturated");
             let SenderCounts { hosts, threads } = senders.counts[senders.current];
             assert_eq!((hosts, threads), reached, "{case}");
             let warning = senders.warning().map(|warning| warning.kind);

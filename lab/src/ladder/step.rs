@@ -1,8 +1,6 @@
 //! The steps of the ladder, in order.
 
-use std::time::Duration;
-
-use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::configuration::{PortSharing, ServerConfiguration};
 use crate::ladder::report::TestbedKind;
 
 #[derive(Debug, Clone, Copy)]
@@ -33,11 +31,6 @@ impl LadderStep {
 
 /// The first step of every run.
 pub const BASELINE: &str = "baseline";
-
-const BATCH: u16 = 64;
-/// The value that the kernel's documentation recommends for SO_BUSY_POLL users to start with
-/// (Documentation/admin-guide/sysctl/net.rst, busy_read).
-const BUSY_POLL: Duration = Duration::from_micros(50);
 
 pub const STEPS: &[LadderStep] = &[
     LadderStep {
@@ -110,7 +103,7 @@ pub const STEPS: &[LadderStep] = &[
         id: "batch-syscalls",
         title: "Batched system calls",
         what: "recvmmsg and sendmmsg, up to 64 datagrams per call.",
-        change: |configuration| configuration.calls = ServerCalls::Batched(BATCH),
+        change: |configuration| configuration.batched_calls = true,
     },
     LadderStep {
         id: "early-demux-off",
@@ -128,7 +121,7 @@ pub const STEPS: &[LadderStep] = &[
         id: "busy-poll",
         title: "Busy polling",
         what: "SO_BUSY_POLL: a worker without work polls its NAPI instance for 50 us before it sleeps.",
-        change: |configuration| configuration.busy_poll = Some(BUSY_POLL),
+        change: |configuration| configuration.busy_poll = true,
     },
     LadderStep {
         id: "smt",

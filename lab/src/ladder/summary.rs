@@ -9,7 +9,7 @@ use crate::ladder::report::{
     LadderWarning, LatencyNs, RateEstimate, RatioInterval, StepReport, TestbedFacts, VersusPrevious,
     WarningKind,
 };
-use crate::ladder::testbed::StepSample;
+use crate::ladder::testbed::{ConfigurationSamples, StepSample};
 
 /// Share of CPU time stolen above which a step carries a warning.
 const NOTABLE_STEAL: f64 = 0.01;
@@ -17,9 +17,9 @@ const NOTABLE_STEAL: f64 = 0.01;
 const NOISY_WIDTH: f64 = 0.25;
 
 /// Writes the figures of `samples` into a step's report.
-pub(crate) fn fill(report: &mut StepReport, samples: &[StepSample], testbed: &TestbedFacts) {
-    let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
-    let Some(estimate) = estimate(&rates) else { return };
+pub(crate) fn fill(report: &mut StepReport, samples: &ConfigurationSamples, testbed: &TestbedFacts) {
+    let Some(estimate) = estimate(&samples.rates()) else { return };
+    let samples = &samples.0;
     report.transactions_per_second = Some(estimate);
     if estimate.median > 0.0 && (estimate.high - estimate.low) / estimate.median > NOISY_WIDTH {
         let width = (estimate.high - estimate.low) / estimate.median * 100.0;
@@ -105,7 +105,7 @@ fn latency(samples: &[StepSample]) -> Option<LatencyNs> {
     for sample in samples {
         merged.merge(&sample.latency);
     }
-    Some(LatencyNs { p50: merged.quantile(0.5)?, p99: merged.quantile(0.99)?, p999: merged.quantile(0.999)? })
+    LatencyNs::from_samples(&merged)
 }
 
 fn median_known<'a>(

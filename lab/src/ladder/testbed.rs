@@ -7,6 +7,7 @@ use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
 use linerate_load::Latency;
 use linerate_load::capacity::OverloadResult;
+use linerate_load::stats;
 
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::cpu_use::CpuUse;
@@ -40,11 +41,15 @@ pub trait Testbed {
     /// Offers a rate and samples the CPUs. Unknown if that is not possible.
     fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError>;
 
-    /// Warnings about one step that come from the testbed.
-    fn step_warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning>;
+    /// A warning about one step.
+    fn step_warning(&self, _: &LadderStep, _: &ServerConfiguration) -> Option<LadderWarning> {
+        None
+    }
 
-    /// Warnings about the whole run that come from the testbed.
-    fn run_warnings(&self) -> Vec<LadderWarning>;
+    /// Warnings about the whole run, in addition to those about [`Testbed::facts`].
+    fn run_warnings(&self) -> Vec<LadderWarning> {
+        Vec::new()
+    }
 }
 
 pub struct SampleRequest<'a> {
@@ -57,7 +62,7 @@ pub struct SampleRequest<'a> {
 }
 
 /// One measurement of a configuration's capacity.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StepSample {
     /// Answered transactions per second at the highest rate that held.
     pub transactions_per_second: f64,
@@ -75,4 +80,19 @@ pub struct StepSample {
     pub unconfirmed: bool,
     /// Options that the server had to replace.
     pub fallbacks: Vec<String>,
+}
+
+/// The samples of one configuration.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigurationSamples(pub(crate) Vec<StepSample>);
+
+impl ConfigurationSamples {
+    pub(crate) fn rates(&self) -> Vec<f64> {
+        self.0.iter().map(|sample| sample.transactions_per_second).collect()
+    }
+
+    /// `None` without a rate that held.
+    pub(crate) fn median(&self) -> Option<f64> {
+        stats::median(&self.rates()).filter(|rate| *rate > 0.0)
+    }
 }

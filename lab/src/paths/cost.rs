@@ -70,11 +70,7 @@ impl PathCost {
         let mut cost = Self::from_trace(&trace_report, answered_per_second, &owner, &host_of);
         cost.offered_per_second = per_second;
         cost.answered_ratio = outcome.answered as f64 / outcome.sent.max(1) as f64;
-        let quantile = |share| outcome.latency_ns.quantile(share);
-        cost.latency_ns = match (quantile(0.5), quantile(0.99), quantile(0.999)) {
-            (Some(p50), Some(p99), Some(p999)) => Some(LatencyNs { p50, p99, p999 }),
-            _ => None,
-        };
+        cost.latency_ns = LatencyNs::from_samples(&outcome.latency_ns);
         cost.proc_stat_ns_per_transaction = proc_stat.map(|ns| ns / answered_per_second);
         let slot = LoadSlot::rate(per_second, LOOPED_LOAD);
         let (_, loop_result) = under_load(&mut *lab.generator, &slot, || {

@@ -7,15 +7,14 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use linerate_engine::{Echo, RunningServer};
+use linerate_engine::RunningServer;
 use linerate_host::{Host, Known};
 use linerate_load::{Generator, LoadWorkload};
-use linerate_services::start::StartService;
 use tempfile::NamedTempFile;
 
 use super::recipe::{NetworkPath, PathCommand, RecipeValues};
 use crate::ladder::config::LadderConfig;
-use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::configuration::{PortSharing, ServerConfiguration};
 use crate::ladder::error::TestbedError;
 use crate::ladder::lab_testbed::{CpuPlacement, setup};
 use crate::ladder::sampler::Sampler;
@@ -77,18 +76,12 @@ impl PathLab {
         let configuration = ServerConfiguration {
             sharing: PortSharing::SteeredByCpu,
             pinned: true,
-            calls: ServerCalls::Batched(64),
+            batched_calls: true,
             ..ServerConfiguration::baseline()
         };
-        let largest = config.payload_bytes as usize;
-        let mut builder = server::builder(&configuration, path.service_address(), &placement.server, largest);
-        if let Some(nice) = nice {
-            builder = builder.nice(nice);
-        }
         let host = lab.host(path.service_host).unwrap_or_else(|| lab.receiver());
-        let service = host
-            .run(|| Echo::start_server(builder.prepare()?, |_| Echo))?
-            .map_err(|error| TestbedError::Server(error.to_string()))?;
+        let (address, largest) = (path.service_address(), config.payload_bytes as usize);
+        let service = server::start_in_lab(host, &configuration, address, &placement.server, nice, largest)?;
         Ok(Self { path, _service: service, generator, relays, lab, _object: object })
     }
 

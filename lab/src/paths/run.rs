@@ -16,7 +16,7 @@ use crate::ladder::error::TestbedError;
 use crate::ladder::run::{FIRST_SEARCH, OWN_BRACKET, bracket};
 use crate::ladder::sampler::Sampler;
 use crate::ladder::summary;
-use crate::ladder::testbed::{SampleRequest, StepSample};
+use crate::ladder::testbed::{ConfigurationSamples, SampleRequest, StepSample};
 
 /// Progress of a run.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ const COMMON_SHARE: f64 = 0.5;
 /// Capacities in alternation with `host`.
 #[derive(Default)]
 struct PathSamples {
-    host: Vec<StepSample>,
-    path: Vec<StepSample>,
+    host: ConfigurationSamples,
+    path: ConfigurationSamples,
 }
 
 struct PathsRunner<'a> {
@@ -112,9 +112,9 @@ impl PathsRunner<'_> {
 
     /// Measures `host` alone, so that the other paths have a rate to start from.
     fn host(&mut self, lab: &mut PathLab, sample_count: u32) -> Result<PathReport, PathError> {
-        let mut samples = Vec::new();
+        let mut samples = ConfigurationSamples::default();
         for _ in 0..sample_count {
-            samples.push(self.sample(lab, median(&samples).map(|rate| (rate, OWN_BRACKET)))?);
+            samples.0.push(self.sample(lab, samples.median().map(|rate| (rate, OWN_BRACKET)))?);
         }
         let mut report = empty_report(lab.path);
         report.bridge_netfilter = lab.bridge_netfilter();
@@ -131,11 +131,8 @@ impl PathsRunner<'_> {
         });
         match samples {
             Ok(samples) => {
-                let rates = |samples: &[StepSample]| {
-                    samples.iter().map(|sample| sample.transactions_per_second).collect::<Vec<_>>()
-                };
                 fill(&mut report, &samples.path);
-                let comparison = stats::compare(&rates(&samples.host), &rates(&samples.path));
+                let comparison = stats::compare(&samples.host.rates(), &samples.path.rates());
                 report.versus_host =
                     comparison.ok().map(|ratio| summary::versus(NetworkPath::HOST.name, &ratio));
             }
@@ -155,14 +152,14 @@ impl PathsRunner<'_> {
         let mut samples = PathSamples::default();
         for _ in 0..sample_count.div_ceil(2) {
             for is_path in [false, true, true, false] {
-                let host_hint = median(&samples.host)
-                    .map(|rate| (rate, if is_path { PATH_BRACKET } else { OWN_BRACKET }));
-                let path_hint = median(&samples.path).filter(|_| is_path).map(|rate| (rate, OWN_BRACKET));
+                let host_bracket = if is_path { PATH_BRACKET } else { OWN_BRACKET };
+                let host_hint = samples.host.median().map(|rate| (rate, host_bracket));
+                let path_hint = samples.path.median().filter(|_| is_path).map(|rate| (rate, OWN_BRACKET));
                 let hint = path_hint.or(host_hint);
                 if is_path {
-                    samples.path.push(self.sample(lab, hint)?);
+                    samples.path.0.push(self.sample(lab, hint)?);
                 } else {
-                    samples.host.push(self.sample(host, hint)?);
+                    samples.host.0.push(self.sample(host, hint)?);
                 }
             }
         }
@@ -222,10 +219,6 @@ fn known<T>(measured: Result<Known<T>, TestbedError>) -> Known<T> {
     measured.unwrap_or_else(|error| Known::unknown(error.to_string()))
 }
 
-fn median(samples: &[StepSample]) -> Option<f64> {
-    stats::median(&samples.iter().map(|sample| sample.transactions_per_second).collect::<Vec<_>>())
-}
-
 fn empty_report(path: &NetworkPath) -> PathReport {
     PathReport {
         name: path.name.to_owned(),
@@ -241,8 +234,7 @@ fn empty_report(path: &NetworkPath) -> PathReport {
     }
 }
 
-fn fill(report: &mut PathReport, samples: &[StepSample]) {
-    let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
-    report.transactions_per_second = summary::estimate(&rates);
-    report.generator_bound = samples.iter().find_map(|sample| sample.generator_bound.clone());
+fn fill(report: &mut PathReport, samples: &ConfigurationSamples) {
+    report.transactions_per_second = summary::estimate(&samples.rates());
+    report.generator_bound = samples.0.iter().find_map(|sample| sample.generator_bound.clone());
 }

@@ -8,7 +8,7 @@ use linerate_lab::registry::{CleanScope, HolderKind};
 use linerate_lab::{LabError, LabRegistry, LabShape, NamespaceId};
 
 use crate::TrialResult;
-use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
+use crate::scene::{Scene, eventually, namespaces, nothing_to_restore, processes_in, role};
 
 /// The process that holds a lab.
 pub(crate) fn holder(registry: &str, options: &str) -> ExitCode {
@@ -71,7 +71,7 @@ pub(crate) fn a_held_lab_supports_list_exec_and_down() -> TrialResult {
     );
 
     // `down` ends the processes that still run in the lab.
-    let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
+    let namespaces = namespaces(&lab);
     let mut command: Command = hold::command(&scene.registry, "test", "receiver", "/bin/sleep").unwrap();
     let mut sleeper = command.arg("600").spawn().unwrap();
     assert_eq!(processes_in(&namespaces).len(), 2);
@@ -128,7 +128,7 @@ pub(crate) fn up_and_down_report_errors() -> TrialResult {
 pub(crate) fn a_killed_holder_is_cleaned_up() -> TrialResult {
     let scene = Scene::new();
     let lab = up(&scene, "test").unwrap();
-    let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
+    let namespaces = namespaces(&lab);
     let mut command = hold::command(&scene.registry, "test", "receiver", "/bin/sleep").unwrap();
     let mut sleeper = command.arg("600").spawn().unwrap();
     let holder = rustix::process::Pid::from_raw(lab.process.pid).unwrap();

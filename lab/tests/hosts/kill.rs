@@ -6,18 +6,15 @@ use std::time::Instant;
 
 use linerate_lab::registry::CleanScope;
 use linerate_lab::userns::enter_if_needed;
-use linerate_lab::{Lab, LabRegistry, LabState, NamespaceId};
+use linerate_lab::{Lab, LabRegistry};
 use serde_json::json;
 
 use crate::TrialResult;
-use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
+use crate::scene::{Scene, eventually, namespaces, nothing_to_restore, processes_in, role};
 
-/// Whether the process to be killed keeps its lab (`Stays`) or drops it (`Passes`).
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Life {
-    Stays,
-    Passes,
-}
+/// Arguments of the process to be killed: it keeps its lab, or drops it.
+const STAYS: &str = "stays";
+const PASSES: &str = "passes";
 
 /// The process to be killed. It starts a lab with child processes and prints its progress.
 pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
@@ -37,7 +34,7 @@ pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     print_progress("ready");
-    if life == Life::Stays.word() {
+    if life == STAYS {
         child.wait().unwrap();
         return ExitCode::SUCCESS;
     }
@@ -81,22 +78,10 @@ fn print_progress(word: &str) {
     output.flush().unwrap();
 }
 
-impl Life {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Stays => "stays",
-            Self::Passes => "passes",
-        }
-    }
-}
-
-fn start(scene: &Scene, name: &str, life: Life) -> (Child, BufReader<ChildStdout>) {
+fn start(scene: &Scene, name: &str, life: &str) -> (Child, BufReader<ChildStdout>) {
     let registry = scene.registry.path().to_str().unwrap();
-    let mut victim = role(&["victim", registry, name, life.word()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut victim =
+        role(&["victim", registry, name, life]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(victim.stdout.take().unwrap());
     (victim, output)
 }
@@ -115,17 +100,13 @@ fn kill(mut victim: Child) {
     victim.wait().unwrap();
 }
 
-fn namespaces(lab: &LabState) -> Vec<NamespaceId> {
-    lab.hosts.iter().map(|host| host.namespace).collect()
-}
-
 fn restore_any(_: &str, _: &serde_json::Value) -> Result<(), String> {
     Ok(())
 }
 
 pub(crate) fn clean_after_a_kill_leaves_no_processes_or_files() -> TrialResult {
     let scene = Scene::new();
-    let (victim, mut output) = start(&scene, "victim", Life::Stays);
+    let (victim, mut output) = start(&scene, "victim", STAYS);
     await_word(&mut output, "ready");
     let lab = scene.registry.find("victim").unwrap();
     let namespaces = namespaces(&lab);
@@ -154,7 +135,7 @@ pub(crate) fn clean_after_a_kill_leaves_no_processes_or_files() -> TrialResult {
 
 pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> TrialResult {
     let scene = Scene::new();
-    let (victim, mut output) = start(&scene, "measured", Life::Passes);
+    let (victim, mut output) = start(&scene, "measured", PASSES);
     await_word(&mut output, "begin");
     let begin = Instant::now();
     await_word(&mut output, "end");
@@ -164,7 +145,7 @@ pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> TrialResult {
     // Kills the process at 24 moments, from before the first step of the lab until after the last.
     for round in 0u32..24 {
         let name = format!("round-{round}");
-        let (victim, mut output) = start(&scene, &name, Life::Passes);
+        let (victim, mut output) = start(&scene, &name, PASSES);
         await_word(&mut output, "begin");
         std::thread::sleep(lifetime * round / 20);
         // Afterwards, only the namespaces that the registry lists now can be checked.
@@ -180,7 +161,7 @@ pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> TrialResult {
 
 pub(crate) fn a_setting_of_a_killed_lab_cannot_be_recorded_again() -> TrialResult {
     let scene = Scene::new();
-    let (victim, mut output) = start(&scene, "victim", Life::Stays);
+    let (victim, mut output) = start(&scene, "victim", STAYS);
     await_word(&mut output, "ready");
     kill(victim);
     // The start of a lab, which may have the same name, removes all of a dead lab except its
@@ -195,7 +176,7 @@ pub(crate) fn a_setting_of_a_killed_lab_cannot_be_recorded_again() -> TrialResul
 
 pub(crate) fn clean_ends_living_labs_only_with_scope_all() -> TrialResult {
     let scene = Scene::new();
-    let (mut victim, mut output) = start(&scene, "living", Life::Stays);
+    let (mut victim, mut output) = start(&scene, "living", STAYS);
     await_word(&mut output, "ready");
     let own = scene.builder().name("own").start().unwrap();
     let namespaces = namespaces(&scene.registry.find("living").unwrap());

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use linerate_lab::{CleanScope, Lab, LabBuilder, LabRegistry, NamespaceId};
+use linerate_lab::{CleanScope, Lab, LabBuilder, LabRegistry, LabState, NamespaceId};
 use tempfile::TempDir;
 
 /// A temporary registry for one test.
@@ -55,6 +55,10 @@ pub(crate) fn interfaces(sys: &Path) -> Vec<String> {
     let mut found = names(&sys.join("class/net"));
     found.remove("bonding_masters");
     found.into_iter().collect()
+}
+
+pub(crate) fn namespaces(lab: &LabState) -> Vec<NamespaceId> {
+    lab.hosts.iter().map(|host| host.namespace).collect()
 }
 
 /// Processes that have a thread in one of the namespaces, as far as /proc shows it to this user.

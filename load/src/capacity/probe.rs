@@ -71,28 +71,87 @@ pub enum ProbeVerdict {
 impl ProbeResult {
     pub(super) fn new(
         requested_per_second: f64,
-        outcome: SlotOutcome,
+        outcome: &SlotOutcome,
         lead_in: Duration,
         options: &SearchOptions<'_>,
     ) -> Self {
-        let judged_part = JudgedPart::new(&outcome, lead_in);
-        ProbeResult {
+        let mut probe = ProbeResult {
             requested_per_second,
             offered_per_second: outcome.offered_per_second,
-            answered_per_second: judged_part.answered_per_second,
-            sent: judged_part.sent,
-            answered: judged_part.sent - judged_part.lost,
-            loss_ratio: judged_part.loss_ratio(),
-            steady_loss_ratio: judged_part.steady_loss_ratio,
-            late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
+            answered_per_second: outcome.answered_per_second,
+            sent: outcome.sent,
+            answered: outcome.answered,
+            loss_ratio: 1.0,
+            steady_loss_ratio: None,
+            codes: outcome.codes.clone(),
             corrupt: outcome.corrupt,
             fragmented: outcome.fragmented,
             send_errors: outcome.send_errors,
-            verdict: judge(&outcome, &judged_part, options),
-            latency_ns: judged_part.latency_ns.clone(),
+            late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
+            latency_ns: outcome.latency_ns.clone(),
+            verdict: ProbeVerdict::Holds,
             send_method: outcome.self_watch.send_method,
-            codes: outcome.codes,
-            bound_because: outcome.self_watch.bound_because,
+            bound_because: outcome.self_watch.bound_because.clone(),
+        };
+        if !lead_in.is_zero() {
+            probe.leave_out(lead_in, outcome);
+        }
+        if probe.sent > 0 {
+            probe.loss_ratio = (probe.sent - probe.answered) as f64 / probe.sent as f64;
+        }
+        probe.verdict = probe.judge(outcome, options);
+        probe
+    }
+
+    // Limits the figures to the part after the lead-in, unless the generator reports no intervals.
+    // Latency is not counted by interval, so it is that of the second half, which does not contain
+    // a lead-in of up to the length of the slot after it.
+    fn leave_out(&mut self, lead_in: Duration, outcome: &SlotOutcome) {
+        // 0.5 % of tolerance for the arithmetic of seconds.
+        let lead_in_seconds = lead_in.as_secs_f64() * 0.995;
+        let intervals =
+            || outcome.intervals.iter().filter(|interval| interval.begins_seconds >= lead_in_seconds);
+        let sent: u64 = intervals().map(|interval| interval.sent).sum();
+        let answered = intervals().map(|interval| interval.answered).sum::<Option<u64>>();
+        let Some(answered) = answered.filter(|_| sent > 0) else { return };
+        let seconds: f64 = intervals().map(|interval| interval.seconds).sum();
+        let received: u64 = intervals().map(|interval| interval.received).sum();
+        (self.sent, self.answered) = (sent, answered.min(sent));
+        self.answered_per_second = received as f64 / seconds;
+        self.steady_loss_ratio = stats::median(&intervals().filter_map(interval_loss).collect::<Vec<_>>());
+        self.latency_ns = outcome.second_half_ns.clone();
+    }
+
+    fn judge(&self, outcome: &SlotOutcome, options: &SearchOptions<'_>) -> ProbeVerdict {
+        // The service answered the requests whose replies the generator's own sockets dropped, and did
+        // not get those that this host's interface dropped.
+        let drops = outcome.self_watch.receive_drops + outcome.self_watch.send_drops;
+        let lost = self.sent - self.answered;
+        let lost_by_service = lost.saturating_sub(drops) as f64 / self.sent.max(1) as f64;
+        if self.sent > 0 && lost_by_service > options.max_loss {
+            // Too much even for the offered rate, so it does not matter whether all of the rate was
+            // offered.
+            return if outcome.answered == 0 { ProbeVerdict::NothingAnswered } else { ProbeVerdict::Loss };
+        }
+        // Late requests at the requested average rate are a harder load, not a lighter one: a service
+        // that answers them holds. On a busy machine they occur at any rate.
+        let reasons = &self.bound_because;
+        let is_short = falls_short(reasons) || outcome.unsent_ratio() > MOST_UNSENT;
+        let is_slow = options.max_p99.is_some_and(|limit| {
+            self.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > limit.as_nanos())
+        });
+        let queue_grows = outcome.queue_grows_by(options.growth);
+        match () {
+            () if is_short || self.sent == 0 || self.loss_ratio > options.max_loss => {
+                ProbeVerdict::GeneratorBound
+            }
+            // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
+            () if queue_grows && is_late(reasons) => ProbeVerdict::GeneratorBound,
+            // One request in a hundred late is enough to change a 99th percentile.
+            () if is_slow && !reasons.is_empty() => ProbeVerdict::GeneratorBound,
+            () if queue_grows => ProbeVerdict::QueueGrows,
+            () if is_slow => ProbeVerdict::TooSlow,
+            () => ProbeVerdict::Holds,
         }
     }
 
@@ -127,51 +186,6 @@ fn falls_short(reasons: &[BoundReason]) -> bool {
     reasons.iter().any(|reason| !matches!(reason, BoundReason::SentLate { .. }))
 }
 
-/// The part of a slot that is judged for loss and latency.
-struct JudgedPart<'a> {
-    latency_ns: &'a Latency,
-    sent: u64,
-    lost: u64,
-    answered_per_second: f64,
-    steady_loss_ratio: Option<f64>,
-}
-
-impl<'a> JudgedPart<'a> {
-    // The part after the lead-in. The whole slot if there is no lead-in, or the generator reports
-    // no intervals. Latency is not counted by interval, so it is that of the second half, which
-    // does not contain a lead-in of up to the length of the slot after it.
-    fn new(outcome: &'a SlotOutcome, lead_in: Duration) -> Self {
-        let whole_slot = JudgedPart {
-            latency_ns: &outcome.latency_ns,
-            sent: outcome.sent,
-            lost: outcome.lost,
-            answered_per_second: outcome.answered_per_second,
-            steady_loss_ratio: None,
-        };
-        // 0.5 % of tolerance for the arithmetic of seconds.
-        let lead_in_seconds = lead_in.as_secs_f64() * 0.995;
-        let intervals =
-            || outcome.intervals.iter().filter(|interval| interval.begins_seconds >= lead_in_seconds);
-        let seconds: f64 = intervals().map(|interval| interval.seconds).sum();
-        let sent: u64 = intervals().map(|interval| interval.sent).sum();
-        match intervals().map(|interval| interval.answered).sum::<Option<u64>>() {
-            Some(answered) if !lead_in.is_zero() && sent > 0 => JudgedPart {
-                latency_ns: &outcome.second_half_ns,
-                sent,
-                lost: sent.saturating_sub(answered),
-                answered_per_second: intervals().map(|interval| interval.received).sum::<u64>() as f64
-                    / seconds,
-                steady_loss_ratio: stats::median(&intervals().filter_map(interval_loss).collect::<Vec<_>>()),
-            },
-            _ => whole_slot,
-        }
-    }
-
-    fn loss_ratio(&self) -> f64 {
-        if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
-    }
-}
-
 // The share of an interval's own requests that was lost.
 fn interval_loss(interval: &SlotInterval) -> Option<f64> {
     let answered = interval.answered.filter(|_| interval.sent > 0)?;
@@ -180,35 +194,3 @@ fn interval_loss(interval: &SlotInterval) -> Option<f64> {
 
 // Up to this share of requests may fail to leave. Their rate is then offered nevertheless.
 const MOST_UNSENT: f64 = 0.01;
-
-fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart<'_>, options: &SearchOptions<'_>) -> ProbeVerdict {
-    // The service answered the requests whose replies the generator's own sockets dropped, and did
-    // not get those that this host's interface dropped.
-    let drops = outcome.self_watch.receive_drops + outcome.self_watch.send_drops;
-    let lost_by_service = judged_part.lost.saturating_sub(drops) as f64 / judged_part.sent.max(1) as f64;
-    if judged_part.sent > 0 && lost_by_service > options.max_loss {
-        // Too much even for the offered rate, so it does not matter whether all of the rate was
-        // offered.
-        return if outcome.answered == 0 { ProbeVerdict::NothingAnswered } else { ProbeVerdict::Loss };
-    }
-    // Late requests at the requested average rate are a harder load, not a lighter one: a service
-    // that answers them holds. On a busy machine they occur at any rate.
-    let reasons = &outcome.self_watch.bound_because;
-    let is_short = falls_short(reasons) || outcome.unsent_ratio() > MOST_UNSENT;
-    let is_slow = options.max_p99.is_some_and(|limit| {
-        judged_part.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > limit.as_nanos())
-    });
-    let queue_grows = outcome.queue_grows_by(options.growth);
-    match () {
-        () if is_short || judged_part.sent == 0 || judged_part.loss_ratio() > options.max_loss => {
-            ProbeVerdict::GeneratorBound
-        }
-        // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
-        () if queue_grows && is_late(reasons) => ProbeVerdict::GeneratorBound,
-        // One request in a hundred late is enough to change a 99th percentile.
-        () if is_slow && !reasons.is_empty() => ProbeVerdict::GeneratorBound,
-        () if queue_grows => ProbeVerdict::QueueGrows,
-        () if is_slow => ProbeVerdict::TooSlow,
-        () => ProbeVerdict::Holds,
-    }
-}

@@ -352,7 +352,7 @@ impl CapacitySearch<'_, '_> {
             Err(GeneratorError::Cancelled) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let probe = ProbeResult::new(per_second, outcome, lead_in, options);
+        let probe = ProbeResult::new(per_second, &outcome, lead_in, options);
         options.notify_observer(SearchEvent::Offered(&probe));
         let verdict = probe.verdict;
         self.slots.push(probe);

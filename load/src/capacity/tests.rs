@@ -118,15 +118,6 @@ fn a_rate_that_failed_in_disturbed_slots_is_tried_again() {
 }
 
 #[test]
-fn late_requests_set_generator_bound_but_do_not_fail_the_rate() {
-    let mut simulation = SimulatedService { buffer: 0.0, late: 0.2, ..SimulatedService::of(100_000.0) };
-    let sample = capacity_sample(&mut simulation, &options());
-    assert_near(&sample, 100_000.0, 1.04);
-    assert!(sample.generator_bound);
-    assert!((sample.late_ratio - 0.2).abs() < 0.001, "{}", sample.late_ratio);
-}
-
-#[test]
 fn search_ends_generator_bound_at_the_generators_limit() {
     let mut simulation = SimulatedService { reach: 60_000.0, ..SimulatedService::of(1e6) };
     let sample = capacity_sample(&mut simulation, &options());
@@ -171,13 +162,16 @@ fn search_uses_live_frames_for_all_slots_if_clones_are_too_slow() {
 }
 
 #[test]
-fn a_rate_that_failed_only_with_late_requests_is_no_upper_bound() {
-    for (late_from, bound) in [(0.0, true), (101e3, true), (200e3, false)] {
-        let mut simulation =
-            SimulatedService { buffer: 0.0, late: 0.05, late_from, ..SimulatedService::of(100e3) };
+fn late_requests_do_not_fail_a_rate_but_make_a_failed_rate_no_upper_bound() {
+    for (late, late_from, bound) in
+        [(0.2, 0.0, true), (0.05, 0.0, true), (0.05, 101e3, true), (0.05, 200e3, false)]
+    {
+        let mut simulation = SimulatedService { buffer: 0.0, late, late_from, ..SimulatedService::of(100e3) };
         let sample = capacity_sample(&mut simulation, &SearchOptions { start_per_second: 99e3, ..options() });
         assert_near(&sample, 100e3, 1.04);
         assert_eq!(sample.generator_bound, bound, "late from {late_from}: {sample:?}");
+        let late_ratio = if late_from == 0.0 { late } else { 0.0 };
+        assert!((sample.late_ratio - late_ratio).abs() < 0.001, "{}", sample.late_ratio);
         let sent_late =
             sample.bound_because.iter().any(|reason| matches!(reason, BoundReason::SentLate { .. }));
         assert_eq!(sent_late, bound);

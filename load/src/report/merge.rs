@@ -13,24 +13,10 @@ const LEAST_OVERLAP: f64 = 0.9;
 // A warning names intervals whose beginnings differ by more than this share of their length.
 const MOST_SHIFT: f64 = 0.1;
 
-/// Why runs cannot be merged.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MergeError {
-    #[error("nothing to merge: name at least two documents")]
-    TooFew,
-    /// Different things were measured.
-    #[error("{name} is of {its}, {first} of {expected}: only runs of the same workload can be merged")]
-    Workload {
-        first: String,
-        expected: String,
-        /// The run that differs.
-        name: String,
-        its: String,
-    },
-    /// One run would be counted twice.
-    #[error("{name} and {other} are of the same run, which would be counted twice")]
-    Twice { name: String, other: String },
-}
+/// Why runs cannot be merged: one line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct MergeError(String);
 
 /// One of the runs to merge.
 #[derive(Debug, Clone)]
@@ -93,18 +79,18 @@ fn common_window(parts: &[LoadPart]) -> Option<u32> {
 }
 
 fn check(parts: &[LoadPart]) -> Result<(), MergeError> {
-    let [first, other_parts @ ..] = parts else { return Err(MergeError::TooFew) };
-    if other_parts.is_empty() {
-        return Err(MergeError::TooFew);
-    }
+    let [first, _, ..] = parts else {
+        return Err(MergeError("nothing to merge: name at least two documents".to_owned()));
+    };
     for (index, part) in parts.iter().enumerate() {
         if part.workload() != first.workload() {
-            return Err(MergeError::Workload {
-                first: first.name.clone(),
-                expected: first.workload(),
-                name: part.name.clone(),
-                its: part.workload(),
-            });
+            return Err(MergeError(format!(
+                "{} is of {}, {} of {}: only runs of the same workload can be merged",
+                part.name,
+                part.workload(),
+                first.name,
+                first.workload()
+            )));
         }
         let runs = part.runs();
         for other in &parts[..index] {
@@ -115,7 +101,10 @@ fn check(parts: &[LoadPart]) -> Result<(), MergeError> {
                     .any(|other_run| MergedRun { name: run.name.clone(), ..other_run.clone() } == *run)
             };
             if runs.iter().any(is_in_other) {
-                return Err(MergeError::Twice { name: part.name.clone(), other: other.name.clone() });
+                return Err(MergeError(format!(
+                    "{} and {} are of the same run, which would be counted twice",
+                    part.name, other.name
+                )));
             }
         }
     }

@@ -195,16 +195,19 @@ fn merging_warns_about_misaligned_or_unequal_intervals() {
 #[test]
 fn merging_refuses_too_few_different_or_repeated_reports() {
     let first = || part("one", run(0.0, &[1], 0));
-    let merge_error = |parts: Vec<LoadPart>| merge(&parts).unwrap_err();
-    assert_eq!(merge_error(vec![]), MergeError::TooFew);
-    assert_eq!(merge_error(vec![first()]), MergeError::TooFew);
+    let merge_error = |parts: Vec<LoadPart>| merge(&parts).unwrap_err().to_string();
+    for parts in [vec![], vec![first()]] {
+        assert!(merge_error(parts).starts_with("nothing to merge"));
+    }
     let mut dns = run(0.0, &[1, 2], 0);
     dns.generator.workload = "dns".to_owned();
     let error = merge_error(vec![first(), part("two", dns)]);
-    assert!(error.to_string().starts_with("two is of dns with 100 bytes, one of echo with 100 bytes"));
-    assert!(matches!(merge_error(vec![first(), part("copy", run(0.0, &[1], 0))]), MergeError::Twice { .. }));
+    assert!(error.starts_with("two is of dns with 100 bytes, one of echo with 100 bytes"));
+    let error = merge_error(vec![first(), part("copy", run(0.0, &[1], 0))]);
+    assert!(error.starts_with("copy and one are of the same run"), "{error}");
     let (total, _) = merge_result(&[run(0.0, &[1], 0), run(0.0, &[1, 2], 0)]);
-    assert!(matches!(merge_error(vec![part("both", total), first()]), MergeError::Twice { .. }));
+    let error = merge_error(vec![part("both", total), first()]);
+    assert!(error.starts_with("one and both are of the same run"), "{error}");
 }
 
 proptest! {

@@ -9,6 +9,4 @@ pub(crate) mod xdp;
 
 pub(crate) use batch::{ReceiveBatch, ReplyDatagram, SendBatch};
 pub(crate) use clock::max_clock_error_us;
-pub(crate) use socket::{
-    configured_cpus, forbid_fragments, force_receive_buffer, path_mtu, receive_drops, request_receive_stamps,
-};
+pub(crate) use socket::{receive_drops, request_receive_stamps};

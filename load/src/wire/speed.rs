@@ -15,22 +15,10 @@ pub struct LinkSpeed(NonZeroU64);
 
 /// Why a text is not a link speed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SpeedError {
-    /// It does not begin with a number.
-    #[error("\"{0}\" is not a link speed: write a number and a unit, such as 100M, 2.5G or 10Gbit/s")]
-    NoNumber(String),
-    /// The unit is not known.
-    #[error(
-        "\"{text}\" has the unknown unit \"{unit}\": use k, M, G or T (powers of 1000), alone or with bit/s"
-    )]
-    UnknownUnit {
-        text: String,
-        /// The part that is not understood.
-        unit: String,
-    },
-    /// Not a whole number of bits per second from 1 bit/s to 1 Pbit/s.
-    #[error("\"{0}\" is out of range: a link has a whole number of bits/s, 1 to 1000T")]
-    OutOfRange(String),
+#[error("\"{text}\" {problem}")]
+pub struct SpeedError {
+    text: String,
+    problem: String,
 }
 
 impl LinkSpeed {
@@ -48,16 +36,22 @@ impl FromStr for LinkSpeed {
     type Err = SpeedError;
 
     fn from_str(text: &str) -> Result<Self, SpeedError> {
+        let speed_error = |problem: &str| SpeedError { text: text.to_owned(), problem: problem.to_owned() };
         let trimmed = text.trim();
         let number_end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() || fraction.contains('.') || (number.contains('.') && fraction.is_empty()) {
-            return Err(SpeedError::NoNumber(text.to_owned()));
+            let problem = "is not a link speed: write a number and a unit, such as 100M, 2.5G or 10Gbit/s";
+            return Err(speed_error(problem));
         }
-        let power = power_of_ten(unit.trim())
-            .ok_or_else(|| SpeedError::UnknownUnit { text: text.to_owned(), unit: unit.trim().to_owned() })?;
-        let range_error = || SpeedError::OutOfRange(text.to_owned());
+        let unit = unit.trim();
+        let power = power_of_ten(unit).ok_or_else(|| {
+            speed_error(&format!(
+                "has the unknown unit \"{unit}\": use k, M, G or T (powers of 1000), alone or with bit/s"
+            ))
+        })?;
+        let range_error = || speed_error("is out of range: a link has a whole number of bits/s, 1 to 1000T");
         // In whole numbers: 2.5G is exactly 2,500,000,000.
         let fraction = fraction.trim_end_matches('0');
         let zeroes = (power as usize).checked_sub(fraction.len()).ok_or_else(range_error)?;

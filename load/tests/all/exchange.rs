@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use linerate_load::generator::GeneratorOptions;
 use linerate_load::workload::{EchoedTag, PreparedExchange, RequestOrder, dns, radius, raw};
-use linerate_load::{Generator, LoadWorkload, PacingMode, SlotOutcome};
+use linerate_load::{BoundReason, Generator, LoadWorkload, PacingMode, SlotOutcome};
 use md5::{Digest as _, Md5};
 
 use crate::scene::Scene;
@@ -232,19 +232,25 @@ fn attribute(packet: &[u8], attribute_type: u8) -> Option<&[u8]> {
     None
 }
 
-/// A RADIUS server that accepts the password `arctangent` and rejects other passwords of up to 16
-/// bytes. Every 10th reply has a wrong authenticator.
+/// The reply of a RADIUS server that accepts the password `arctangent` and rejects other passwords of
+/// up to 16 bytes.
+fn radius_reply(request: &[u8]) -> Vec<u8> {
+    let hidden_password = attribute(request, 2).unwrap();
+    let mask = md5(&[SECRET, &request[4..20]]);
+    let password: Vec<u8> = hidden_password.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+    let accepted = password == *b"arctangent\0\0\0\0\0\0";
+    let mut reply = vec![if accepted { 2 } else { 3 }, request[1], 0, 26];
+    let attributes = [18, 6, b't', b'e', b's', b't'];
+    let authenticator = md5(&[&reply, &request[4..20], &attributes, SECRET]);
+    reply.extend_from_slice(&authenticator);
+    reply.extend_from_slice(&attributes);
+    reply
+}
+
+/// A RADIUS server. Every 10th reply has a wrong authenticator.
 fn radius_service(scene: &Scene) -> Service {
     scene.serve(true, |socket, request, source, account| {
-        let hidden_password = attribute(request, 2).unwrap();
-        let mask = md5(&[SECRET, &request[4..20]]);
-        let password: Vec<u8> = hidden_password.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
-        let accepted = password == *b"arctangent\0\0\0\0\0\0";
-        let mut reply = vec![if accepted { 2 } else { 3 }, request[1], 0, 26];
-        let attributes = [18, 6, b't', b'e', b's', b't'];
-        let authenticator = md5(&[&reply, &request[4..20], &attributes, SECRET]);
-        reply.extend_from_slice(&authenticator);
-        reply.extend_from_slice(&attributes);
+        let mut reply = radius_reply(request);
         if account.received % 10 == 0 {
             account.corrupted += 1;
             // A wrong authenticator, as if the server had another secret.
@@ -277,5 +283,28 @@ fn radius_replies_with_a_wrong_authenticator_are_corrupt() {
             let account = service.stop();
             assert_eq!(sum, (account.answered, account.corrupted));
         }
+    });
+}
+
+#[test]
+fn replies_that_come_after_their_tag_was_used_again_are_the_generators_limit() {
+    let test = "replies_that_come_after_their_tag_was_used_again_are_the_generators_limit";
+    Scene::with_each_backend(test, |scene| {
+        // The service answers each request 300 requests later, and 256 requests have distinct tags.
+        let mut replies: VecDeque<Vec<u8>> = VecDeque::new();
+        let service = scene.serve(true, move |socket, request, source, _| {
+            replies.push_back(radius_reply(request));
+            if replies.len() > 300 {
+                socket.send_to(&replies.pop_front().unwrap(), source).unwrap();
+            }
+        });
+        let method = radius::PasswordMethod::Pap;
+        let exchange = radius::access_requests(SECRET, "nemo", b"arctangent", method).unwrap();
+        let Some(mut generator) = scene.exchange_generator(&service, exchange, 1) else { return };
+        let outcome = generator.run(&slot(rate(3_000.0), 300)).unwrap();
+        assert_balanced(&outcome);
+        assert!(outcome.late > 0 && outcome.corrupt == 0, "{outcome:?}");
+        let is_reason = |reason: &BoundReason| matches!(reason, BoundReason::TagsUsedUp { .. });
+        assert!(outcome.self_watch.bound_because.iter().any(is_reason), "{outcome:?}");
     });
 }

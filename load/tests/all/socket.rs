@@ -232,7 +232,7 @@ fn flows_send_from_the_given_addresses_and_ports() {
         flows: 4,
         ..GeneratorOptions::new(vec![service.address])
     };
-    let mut generator = options.clone().start_socket().unwrap();
+    let mut generator = options.start_socket().unwrap();
     let outcome = generator.run(&LoadSlot::window(1, Duration::from_millis(50)));
     assert!(outcome.unwrap().answered > 0);
     drop(generator);
@@ -240,7 +240,4 @@ fn flows_send_from_the_given_addresses_and_ports() {
     let expected =
         expected.map(|(address, port)| (address.parse::<std::net::IpAddr>().unwrap(), port).into());
     assert_eq!(sources.lock().unwrap().iter().copied().collect::<Vec<_>>(), expected);
-    let options = GeneratorOptions { flows: 5, ..options };
-    let error = options.start_socket().err().unwrap().to_string();
-    assert!(error.contains("5 flows, but 2 source ports on 2 source address(es)"), "{error}");
 }

@@ -54,19 +54,9 @@ impl CpuPlacement {
             (true, false) => self.server.iter().copied().collect(),
         }
     }
-
-    /// XPS mask of the server's transmit queue `queue` of `queues`. The empty mask chooses by flow hash.
-    pub(crate) fn transmit_cpus(&self, queue: u32, queues: u32, by_cpu: bool) -> CpuSet {
-        if by_cpu { queue_cpus(&self.server, queue, queues) } else { CpuSet::new() }
-    }
-
-    /// XPS mask of the generator's transmit queue `queue` of `queues`.
-    pub(crate) fn generator_cpus(&self, queue: u32, queues: u32) -> CpuSet {
-        queue_cpus(&self.generator, queue, queues)
-    }
 }
 
-/// The CPUs of transmit queue `queue` if the queues are distributed over `cpus` in turn.
+/// The XPS mask of transmit queue `queue` if the queues are distributed over `cpus` in turn.
 pub(crate) fn queue_cpus(cpus: &[u32], queue: u32, queues: u32) -> CpuSet {
     let is_assigned = |(index, _): &(u32, &u32)| index % queues == queue;
     (0_u32..).zip(cpus).filter(is_assigned).map(|(_, cpu)| *cpu).collect()

@@ -13,7 +13,7 @@ use linerate_load::wire::{IpVersion, LinkSpeed};
 use linerate_load::{Generator, LoadWorkload};
 
 use super::LabTestbed;
-use super::placement::CpuPlacement;
+use super::placement::{CpuPlacement, queue_cpus};
 use super::stock::{self, ReceiverInterface, SettableParts};
 use crate::ladder::config::LadderConfig;
 use crate::ladder::error::TestbedError;
@@ -142,8 +142,8 @@ pub(crate) fn set_sender(
         for queue in 0..link.queues {
             let direction = QueueDirection::Transmit;
             let setting = Setting::QueueCpus { interface: interface.clone(), direction, queue };
-            settings
-                .push((setting, SettingValue::new(placement.generator_cpus(queue, link.queues).to_mask())));
+            let cpus = queue_cpus(&placement.generator, queue, link.queues);
+            settings.push((setting, SettingValue::new(cpus.to_mask())));
         }
     }
     sender.run(|| settings.iter().try_for_each(|(setting, value)| setting.write(&host, value)))??;

@@ -1,9 +1,9 @@
 //! The settings of the lab's receiver for each configuration. The baseline is a host as a stock distribution leaves it.
 
 use linerate_host::setting::{NftFamily, Offload, QueueDirection};
-use linerate_host::{Setting, SettingValue};
+use linerate_host::{CpuSet, Setting, SettingValue};
 
-use super::placement::CpuPlacement;
+use super::placement::{CpuPlacement, queue_cpus};
 use crate::ladder::configuration::ServerConfiguration;
 
 /// Name of the nftables table with the distribution's ruleset.
@@ -43,12 +43,16 @@ pub(super) fn settings(
             let queue_setting =
                 |direction| Setting::QueueCpus { interface: receiver.interface.clone(), direction, queue };
             let receive_cpus = placement.receive_cpus(configuration.receive_spread);
-            settings
-                .push((queue_setting(QueueDirection::Receive), SettingValue::new(receive_cpus.to_mask())));
-            let transmit_cpus =
-                placement.transmit_cpus(queue, receiver.queues, configuration.transmit_by_cpu);
-            settings
-                .push((queue_setting(QueueDirection::Transmit), SettingValue::new(transmit_cpus.to_mask())));
+            // The empty mask chooses by flow hash.
+            let transmit_cpus = match configuration.transmit_by_cpu {
+                true => queue_cpus(&placement.server, queue, receiver.queues),
+                false => CpuSet::new(),
+            };
+            for (direction, cpus) in
+                [(QueueDirection::Receive, receive_cpus), (QueueDirection::Transmit, transmit_cpus)]
+            {
+                settings.push((queue_setting(direction), SettingValue::new(cpus.to_mask())));
+            }
         }
     }
     if settable.offload.is_ok() {

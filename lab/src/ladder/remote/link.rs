@@ -1,19 +1,21 @@
 //! The connection to one host: an ssh process, with `linerate load --on-demand` at its other end.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ExitStatus};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::process::{ChildStdin, ExitStatus};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use linerate_load::GeneratorDescription;
-
 use super::clock::{ClockOffset, RemoteClock};
-use super::protocol::{RemoteAnswer, RemoteOrder};
+use super::protocol::{ReadyGenerator, RemoteAnswer, RemoteOrder};
 use super::ssh::{self, RemoteError, RemoteLoad, SshHost};
 use super::workload;
+use crate::child::LabChild;
+use crate::repeating_thread::RepeatingThread;
 
+/// Time between pings. A remote generator ends after a longer silence.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Longest wait for an ssh process to end after its streams.
 const TO_END: Duration = Duration::from_secs(2);
 /// A longer line is not the result of a slot.
@@ -22,12 +24,6 @@ const LONGEST_LINE: u64 = 1 << 28;
 const KEPT_WORDS: usize = 4096;
 /// The exit status of ssh for its own failures, and for a remote program that a signal ended.
 const SSH_FAILED: i32 = 255;
-
-/// News of a link, with the index of its host.
-pub(super) struct HostEvent {
-    pub(super) place: usize,
-    pub(super) news: LinkNews,
-}
 
 pub(super) enum LinkNews {
     Answer(RemoteAnswer),
@@ -41,18 +37,15 @@ pub(super) enum LinkNews {
 pub(super) struct HostLink {
     pub(super) host: SshHost,
     /// `None` before the generator is ready.
-    pub(super) ready: Option<ReadyGenerator>,
-    child: Child,
+    pub(super) ready: Option<Box<ReadyGenerator>>,
+    /// Why no other slot can run: the connection ended, or a result did not come.
+    pub(super) lost: Option<String>,
+    /// Keeps the connection alive with requests for the remote time, whose answers also compare the clocks.
+    keepalive: Option<RepeatingThread>,
+    child: LabChild,
     line: OrderLine,
     said: Arc<Mutex<Vec<u8>>>,
     threads: Vec<JoinHandle<()>>,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct ReadyGenerator {
-    pub(super) version: String,
-    pub(super) generator: GeneratorDescription,
-    pub(super) cpus: usize,
 }
 
 /// The sending side; shared with the thread that keeps the connection alive.
@@ -80,18 +73,18 @@ impl OrderLine {
 }
 
 impl HostLink {
-    /// Starts ssh. Its answers go to `event_sender`.
+    /// Starts ssh. Its news go to `event_sender`, with the index of the host.
     pub(super) fn start(
         ssh: &[String],
         host: &SshHost,
         program: &str,
         load: &RemoteLoad,
         host_index: usize,
-        event_sender: &Sender<HostEvent>,
+        event_sender: &Sender<(usize, LinkNews)>,
     ) -> Result<Self, RemoteError> {
         let line = ssh::load_line(program, load)?;
         let mut command = ssh::ssh_command(ssh, host, &line);
-        let mut child = command.spawn().map_err(|source| no_ssh(&command, source))?;
+        let mut child = command.spawn().and_then(LabChild::new).map_err(|source| no_ssh(&command, source))?;
         let stdin = child.stdin.take();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let clock = Arc::new(Mutex::new(RemoteClock::default()));
@@ -106,7 +99,7 @@ impl HostLink {
                 (Arc::clone(&output_tail), Arc::clone(&clock), event_sender.clone());
             let send_news = move |link_news| {
                 // The receiver is gone when the generators are dropped.
-                let _ = event_sender.send(HostEvent { place: host_index, news: link_news });
+                let _ = event_sender.send((host_index, link_news));
             };
             threads.push(thread::spawn(move || listen(stdout, &output_tail, &clock, &send_news)));
         }
@@ -121,7 +114,19 @@ impl HostLink {
                 }
             }));
         }
-        Ok(HostLink { host: host.clone(), ready: None, child, line, said: output_tail, threads })
+        let (host, said) = (host.clone(), output_tail);
+        Ok(HostLink { host, ready: None, lost: None, keepalive: None, child, line, said, threads })
+    }
+
+    /// Starts the pings.
+    pub(super) fn keep_alive(&mut self) {
+        let (line, mut number) = (self.line.clone(), 0);
+        self.keepalive = Some(RepeatingThread::start(PING_INTERVAL, move || {
+            number += 1;
+            // The thread that reads the answers notices a broken connection.
+            let _ = line.ping(number);
+            true
+        }));
     }
 
     /// Lets the remote program end, without waiting for it. Returns `false` if another thread is
@@ -165,7 +170,10 @@ impl HostLink {
             let _ = self.child.kill();
             self.close_within(TO_END);
         }
-        let status = wait_for_exit(&mut self.child, TO_END);
+        let status = match self.child.wait_at_most(TO_END) {
+            Ok(Some(status)) => Some(status),
+            Ok(None) | Err(_) => self.child.kill().ok(),
+        };
         // The streams end with ssh, unless a program that ssh started (ProxyCommand) holds them open.
         let deadline = Instant::now() + TO_END;
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
@@ -174,8 +182,13 @@ impl HostLink {
         (status, last_message(&lock(&self.said)))
     }
 
-    /// One line about a connection that ended by itself.
-    pub(super) fn end_reason(&mut self) -> String {
+    /// Records that the connection ended by itself, and returns the reason.
+    pub(super) fn record_loss(&mut self) -> String {
+        let why = self.end_reason();
+        self.lost.get_or_insert(why).clone()
+    }
+
+    fn end_reason(&mut self) -> String {
         let (status, message) = self.end();
         let code = status.and_then(|status| status.code());
         match (code, message.as_str()) {
@@ -228,26 +241,6 @@ fn version(ssh: &[String], host: &SshHost, program: &str) -> Option<String> {
 
 fn no_ssh(command: &std::process::Command, source: io::Error) -> RemoteError {
     RemoteError::NoSsh { program: command.get_program().to_string_lossy().into_owned(), source }
-}
-
-/// Waits for the end, and kills the process when it takes too long.
-fn wait_for_exit(child: &mut Child, time: Duration) -> Option<ExitStatus> {
-    let deadline = Instant::now() + time;
-    let mut pause = Duration::from_millis(1);
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() < deadline => {
-                // Waiting for a child with a timeout would require a handler of SIGCHLD.
-                thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(50));
-            }
-            Ok(None) | Err(_) => break,
-        }
-    }
-    // A process that cannot be killed is gone already.
-    let _ = child.kill();
-    child.wait().ok()
 }
 
 fn listen(
@@ -318,40 +311,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Time between pings. A remote generator ends after a longer silence.
-const PING_INTERVAL: Duration = Duration::from_secs(2);
-
-/// A thread that keeps a connection alive with requests for the remote time, whose answers also
-/// compare the clocks. It ends when this is dropped.
-#[derive(Debug, Default)]
-pub(super) struct KeepalivePinger {
-    running: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-impl KeepalivePinger {
-    pub(super) fn start(line: OrderLine) -> Self {
-        let (end_sender, end_receiver) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            let mut number = 0;
-            while end_receiver.recv_timeout(PING_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                number += 1;
-                // The thread that reads the answers notices a broken connection.
-                let _ = line.ping(number);
-            }
-        });
-        KeepalivePinger { running: Some((end_sender, thread)) }
-    }
-}
-
-impl Drop for KeepalivePinger {
-    fn drop(&mut self) {
-        if let Some((end, thread)) = self.running.take() {
-            drop(end);
-            let _ = thread.join();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use linerate_load::workload::WorkloadContents;
@@ -365,7 +324,7 @@ mod tests {
         let workload = WorkloadContents { source, bytes: vec![b'a'; 1 << 20] };
         let load = RemoteLoad { workload: Some(workload), ..RemoteLoad::default() };
         let ssh = ["sh", "-c", "exec sleep 600", "ssh"].map(str::to_owned);
-        let (event_sender, _events) = mpsc::channel();
+        let (event_sender, _events) = std::sync::mpsc::channel();
         let host = "ssh://far1".parse().expect("a host");
         let link = HostLink::start(&ssh, &host, "linerate", &load, 0, &event_sender).expect("it starts");
         while !matches!(link.line.stdin.try_lock(), Err(TryLockError::WouldBlock)) {

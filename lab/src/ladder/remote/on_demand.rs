@@ -13,7 +13,7 @@ use linerate_load::report::LoadReport;
 use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 
 use super::clock;
-use super::protocol::{RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
+use super::protocol::{ReadyGenerator, RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
 use crate::process::wait_readable;
 
 /// After this silence the local side is considered gone, because a broken link leaves the
@@ -39,12 +39,12 @@ pub fn serve(
     cancel: &AtomicBool,
 ) -> io::Result<()> {
     let output = AnswerOutput(Mutex::new(output));
-    output.write_answer(&RemoteAnswer::Ready {
+    output.write_answer(&RemoteAnswer::Ready(Box::new(ReadyGenerator {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        generator: Box::new(with_sources(generator.describe())),
+        generator: with_sources(generator.describe()),
         cpus: thread::available_parallelism().map_or(1, usize::from),
-    })?;
+    })))?;
     let over = AtomicBool::new(false);
     let (order_sender, orders) = mpsc::channel();
     thread::scope(|scope| {

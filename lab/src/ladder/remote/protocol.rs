@@ -33,14 +33,8 @@ pub(super) struct SlotOrder {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum RemoteAnswer {
-    /// The first line: the generator is ready.
-    Ready {
-        schema: String,
-        version: String,
-        generator: Box<GeneratorDescription>,
-        /// CPUs that the program may use.
-        cpus: usize,
-    },
+    /// The first line.
+    Ready(Box<ReadyGenerator>),
     /// The immediate answer to a ping.
     Pong {
         number: u64,
@@ -58,6 +52,16 @@ pub(super) enum RemoteAnswer {
         cancelled: bool,
         why: String,
     },
+}
+
+/// A generator that waits for orders.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ReadyGenerator {
+    pub(super) schema: String,
+    pub(super) version: String,
+    pub(super) generator: GeneratorDescription,
+    /// CPUs that the program may use.
+    pub(super) cpus: usize,
 }
 
 impl SlotOrder {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use linerate_load::report::{self, LoadPart, LoadReport};
+use linerate_load::report::{self, LoadPart, LoadReport, MergeError};
 use linerate_load::{GeneratorError, LoadSlot, QueueMedians, SlotInterval, SlotOutcome};
 
+use super::RemoteGenerators;
 use super::clock;
-use super::link::LinkNews;
+use super::link::{HostLink, LinkNews};
 use super::protocol::{RemoteAnswer, RemoteOrder, SlotOrder};
-use super::{LostHost, RemoteGenerators};
 
 /// Time from the order to the start of the slot, for the connection and the preparation on the
 /// host.
@@ -31,50 +31,47 @@ enum HostOutcome {
     Lost(String),
 }
 
-impl HostOutcome {
-    fn loss(&self) -> Option<&String> {
-        if let HostOutcome::Lost(why) = self { Some(why) } else { None }
-    }
-
-    fn failure(&self) -> Option<&String> {
-        if let HostOutcome::Failed(why) = self { Some(why) } else { None }
-    }
-}
-
-/// The results of a slot so far, by index of the host.
+/// The results of a slot so far.
 struct RemoteSlot {
     number: u64,
     began: Instant,
-    hosts: usize,
-    outcomes: BTreeMap<usize, HostOutcome>,
+    /// By index of the host.
+    outcomes: Vec<Option<HostOutcome>>,
     intervals: MergedIntervals,
 }
 
 impl RemoteSlot {
+    fn new(number: u64, hosts: usize) -> Self {
+        let outcomes = std::iter::repeat_with(|| None).take(hosts).collect();
+        RemoteSlot { number, began: Instant::now(), outcomes, intervals: MergedIntervals::default() }
+    }
+
     fn is_over(&self) -> bool {
-        self.outcomes.len() >= self.hosts
+        self.outcomes.iter().all(Option::is_some)
     }
 
     /// The first outcome of a host counts, unless its connection ends later.
     fn record(&mut self, host_index: usize, outcome: HostOutcome) {
-        if outcome.loss().is_some() || !self.outcomes.contains_key(&host_index) {
-            self.outcomes.insert(host_index, outcome);
+        let recorded = self.outcomes.get_mut(host_index);
+        if let Some(recorded) =
+            recorded.filter(|recorded| recorded.is_none() || matches!(outcome, HostOutcome::Lost(_)))
+        {
+            *recorded = Some(outcome);
         }
     }
 
     fn record_silent_hosts(&mut self) {
-        for host_index in 0..self.hosts {
-            self.outcomes
-                .entry(host_index)
-                .or_insert_with(|| HostOutcome::Lost("no account of the slot came back".to_owned()));
+        for outcome in &mut self.outcomes {
+            outcome.get_or_insert_with(|| HostOutcome::Lost("no account of the slot came back".to_owned()));
         }
     }
 
     /// The hosts that may still send intervals.
     fn reporting_hosts(&self) -> usize {
-        let has_failed =
-            |outcome: &&HostOutcome| matches!(outcome, HostOutcome::Failed(_) | HostOutcome::Lost(_));
-        self.hosts.saturating_sub(self.outcomes.values().filter(has_failed).count())
+        let has_failed = |outcome: &&Option<HostOutcome>| {
+            matches!(outcome, Some(HostOutcome::Failed(_) | HostOutcome::Lost(_)))
+        };
+        self.outcomes.iter().filter(|outcome| !has_failed(outcome)).count()
     }
 }
 
@@ -85,9 +82,10 @@ impl RemoteGenerators {
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
         slot.check()?;
-        if let Some(loss) = self.lost.first() {
-            let why = format!("its generator is lost, nothing was sent: {}", loss.why);
-            return Err(GeneratorError::Incomplete { who: loss.host.to_string(), why, others: None });
+        if let Some((host, why)) = self.links.iter().find_map(|link| Some((&link.host, link.lost.as_ref()?)))
+        {
+            let why = format!("its generator is lost, nothing was sent: {why}");
+            return Err(GeneratorError::Incomplete { who: host.to_string(), why, others: None });
         }
         if self.options.cancel.load(Ordering::Relaxed) {
             return Err(GeneratorError::Cancelled);
@@ -113,13 +111,7 @@ impl RemoteGenerators {
     fn send_orders(&mut self, slot: &LoadSlot) -> RemoteSlot {
         self.slots += 1;
         let hosts = self.links.len();
-        let pending = RemoteSlot {
-            number: self.slots,
-            began: Instant::now(),
-            hosts,
-            outcomes: BTreeMap::new(),
-            intervals: MergedIntervals::default(),
-        };
+        let pending = RemoteSlot::new(self.slots, hosts);
         let uncertainty_ns =
             self.links.iter().filter_map(|link| Some(link.clock()?.uncertain_ns)).max().unwrap_or(0);
         let lead = LEAD + Duration::from_nanos(uncertainty_ns.saturating_mul(4)).min(MAX_CLOCK_ERROR);
@@ -188,8 +180,9 @@ impl RemoteGenerators {
                 pending.record(host_index, outcome);
             }
             LinkNews::Gone => {
-                let why = self.record_loss(host_index, Some(pending.began.elapsed()));
-                pending.record(host_index, HostOutcome::Lost(why));
+                if let Some(why) = self.links.get_mut(host_index).map(HostLink::record_loss) {
+                    pending.record(host_index, HostOutcome::Lost(why));
+                }
             }
             LinkNews::Odd(words) => {
                 let why = format!("'{words}' came where an account should");
@@ -211,30 +204,27 @@ impl RemoteGenerators {
     /// The merged result, or the host that prevented it.
     fn finish(&mut self, pending: RemoteSlot) -> Result<SlotOutcome, GeneratorError> {
         let into_slot = pending.began.elapsed();
-        for (host_index, outcome) in &pending.outcomes {
-            if let (Some(link), Some(why)) = (self.links.get(*host_index), outcome.loss())
-                && !self.is_lost(&link.host)
-            {
-                let (host, why) = (link.host.clone(), why.clone());
-                self.lost.push(LostHost { host, into_slot: Some(into_slot), why });
-            }
-        }
-        let first = |why_of: fn(&HostOutcome) -> Option<&String>| {
-            let mut outcomes = pending.outcomes.iter();
-            outcomes.find_map(|(host_index, outcome)| Some((*host_index, why_of(outcome)?.clone())))
-        };
-        let first_failure = first(HostOutcome::loss).or_else(|| first(HostOutcome::failure));
-        let mut parts = Vec::new();
-        for (host_index, outcome) in pending.outcomes {
-            if let HostOutcome::Done(report) = outcome {
-                parts.push((self.name(host_index), *report));
+        let (mut parts, mut losses, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        for (link, outcome) in self.links.iter_mut().zip(pending.outcomes) {
+            let name = link.host.to_string();
+            match outcome {
+                // Merging refuses equal runs, and two hosts can have equal results.
+                Some(HostOutcome::Done(report)) => {
+                    parts.push(LoadPart { argv: vec![name.clone()], name, report: *report });
+                }
+                Some(HostOutcome::Failed(why)) => failures.push((name, why)),
+                Some(HostOutcome::Lost(why)) => {
+                    link.lost.get_or_insert_with(|| why.clone());
+                    losses.push((name, why));
+                }
+                Some(HostOutcome::Cancelled) | None => {}
             }
         }
         let measured_count = parts.len();
-        let merged = if parts.is_empty() { Err(String::new()) } else { merged_outcome(parts) };
-        if let Some((host_index, why)) = first_failure {
-            let other_outcome = merged.ok().map(|(outcome, _)| outcome);
-            let others_text = other_outcome.as_ref().map_or_else(
+        let merged = (measured_count > 0).then(|| merged_outcome(parts));
+        if let Some((who, why)) = losses.into_iter().chain(failures).next() {
+            let others = merged.and_then(Result::ok).map(|(outcome, _)| Box::new(outcome));
+            let others_text = others.as_ref().map_or_else(
                 || "nothing else was measured".to_owned(),
                 |outcome| {
                     let (sent, answered) = (outcome.sent, outcome.answered);
@@ -245,37 +235,24 @@ impl RemoteGenerators {
                 "{why}; noticed {:.1} s after the slot was ordered, {others_text}",
                 into_slot.as_secs_f64()
             );
-            return Err(GeneratorError::Incomplete {
-                who: self.name(host_index),
-                why,
-                others: other_outcome.map(Box::new),
-            });
+            return Err(GeneratorError::Incomplete { who, why, others });
         }
-        if measured_count == 0 {
-            return Err(GeneratorError::Cancelled);
-        }
-        let (outcome, warnings) =
-            merged.map_err(|why| GeneratorError::Incomplete { who: "ssh".to_owned(), why, others: None })?;
+        let (outcome, warnings) = merged.ok_or(GeneratorError::Cancelled)?.map_err(|error| {
+            GeneratorError::Incomplete { who: "ssh".to_owned(), why: error.to_string(), others: None }
+        })?;
         for warning in warnings {
             self.warn(warning);
         }
         Ok(outcome)
     }
-
-    fn name(&self, host_index: usize) -> String {
-        self.links.get(host_index).map_or_else(String::new, |link| link.host.to_string())
-    }
 }
 
-fn merged_outcome(mut parts: Vec<(String, LoadReport)>) -> Result<(SlotOutcome, Vec<String>), String> {
-    if parts.len() == 1 {
-        let single = parts.pop().ok_or_else(|| "no part".to_owned())?;
-        return Ok((single.1.outcome, Vec::new()));
-    }
-    // Merging refuses equal runs, and two hosts can have equal results.
-    let parts: Vec<LoadPart> =
-        parts.into_iter().map(|(name, report)| LoadPart { argv: vec![name.clone()], name, report }).collect();
-    let (mut merged, warnings) = report::merge(&parts).map_err(|error| error.to_string())?;
+fn merged_outcome(parts: Vec<LoadPart>) -> Result<(SlotOutcome, Vec<String>), MergeError> {
+    let parts = match <[LoadPart; 1]>::try_from(parts) {
+        Ok([single]) => return Ok((single.report.outcome, Vec::new())),
+        Err(parts) => parts,
+    };
+    let (mut merged, warnings) = report::merge(&parts)?;
     merged.outcome.queue = worst_queue(parts.iter().map(|part| part.report.outcome.queue));
     Ok((merged.outcome, warnings))
 }
@@ -329,22 +306,18 @@ mod tests {
 
     #[test]
     fn only_hosts_without_an_outcome_are_lost_at_the_deadline() {
-        let mut slot = RemoteSlot {
-            number: 1,
-            began: Instant::now(),
-            hosts: 3,
-            outcomes: BTreeMap::new(),
-            intervals: MergedIntervals::default(),
-        };
+        let mut slot = RemoteSlot::new(1, 3);
         slot.record(0, HostOutcome::Cancelled);
         slot.record(1, HostOutcome::Failed("an odd line".to_owned()));
         slot.record(1, HostOutcome::Cancelled);
         assert!(!slot.is_over() && slot.reporting_hosts() == 2);
         slot.record_silent_hosts();
         assert!(slot.is_over());
-        let losses: Vec<bool> = slot.outcomes.values().map(|outcome| outcome.loss().is_some()).collect();
-        assert_eq!(losses, [false, false, true]);
-        assert!(slot.outcomes[&1].failure().is_some(), "the first outcome");
+        let [Some(HostOutcome::Cancelled), Some(HostOutcome::Failed(_)), Some(HostOutcome::Lost(_))] =
+            &slot.outcomes[..]
+        else {
+            panic!("the first outcome of a host counts");
+        };
     }
 
     #[test]

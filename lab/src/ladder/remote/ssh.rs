@@ -32,30 +32,20 @@ pub struct SshHostError {
 }
 
 impl SshHost {
-    /// Name or address.
-    #[must_use]
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    #[must_use]
-    pub fn user(&self) -> Option<&str> {
-        self.user.as_deref()
-    }
-
     /// A command that copies this linerate into the home directory on the host.
-    pub(super) fn copy_command(&self) -> String {
-        let user = self.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        match self.port {
-            None => format!("scp $(command -v linerate) {user}{host}:"),
-            Some(port) => format!("scp -P {port} $(command -v linerate) {user}{host}:"),
-        }
+    fn copy_command(&self) -> String {
+        let port = self.port.map_or_else(String::new, |port| format!("-P {port} "));
+        format!("scp {port}$(command -v linerate) {}:", self.destination())
     }
 
-    #[must_use]
-    pub fn port(&self) -> Option<u16> {
-        self.port.map(NonZeroU16::get)
+    /// `[USER@]HOST`, with an IPv6 address in brackets.
+    fn destination(&self) -> String {
+        let user = self.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
+        if self.host.contains(':') {
+            format!("{user}[{}]", self.host)
+        } else {
+            format!("{user}{}", self.host)
+        }
     }
 }
 
@@ -111,15 +101,7 @@ fn check_name(text: &str, part: &'static str) -> Result<String, &'static str> {
 
 impl fmt::Display for SshHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ssh://")?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
-        }
-        if self.host.contains(':') {
-            write!(f, "[{}]", self.host)?;
-        } else {
-            f.write_str(&self.host)?;
-        }
+        write!(f, "ssh://{}", self.destination())?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
@@ -141,7 +123,7 @@ const SSH_OPTIONS: [&str; 11] = [
 ];
 
 /// The generator on each host.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RemoteLoad {
     /// Targets as seen from the other hosts.
     pub targets: Vec<SocketAddr>,
@@ -159,22 +141,6 @@ pub struct RemoteLoad {
     pub allow: Vec<Net>,
     /// Further arguments of `linerate load`, such as `--cpus 2-5`.
     pub more: Vec<String>,
-}
-
-impl Default for RemoteLoad {
-    fn default() -> Self {
-        RemoteLoad {
-            targets: Vec::new(),
-            payload_bytes: None,
-            workload: None,
-            threads: None,
-            flows: None,
-            backend: GeneratorBackend::Auto,
-            no_fragment: false,
-            allow: Vec::new(),
-            more: Vec::new(),
-        }
-    }
 }
 
 impl RemoteLoad {
@@ -240,13 +206,13 @@ pub(super) fn ssh_command(ssh: &[String], host: &SshHost, line: &str) -> Command
     for option in SSH_OPTIONS {
         command.args(["-o", option]);
     }
-    if let Some(port) = host.port() {
+    if let Some(port) = host.port {
         command.args(["-p", &port.to_string()]);
     }
-    if let Some(user) = host.user() {
+    if let Some(user) = &host.user {
         command.args(["-l", user]);
     }
-    command.args(["--", host.host(), line]);
+    command.args(["--", &host.host, line]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // An interrupt at the terminal goes to this process only, so that slots end with a result before connections end.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -310,7 +276,8 @@ mod tests {
             assert_eq!(host.to_string(), text);
         }
         let host: SshHost = "ssh://root@[fd00::2]:2222/".parse().expect("a host");
-        assert_eq!((host.user(), host.host(), host.port()), (Some("root"), "fd00::2", Some(2222)));
+        assert_eq!((host.user.as_deref(), host.host.as_str()), (Some("root"), "fd00::2"));
+        assert_eq!(host.port, NonZeroU16::new(2222));
     }
 
     #[test]
@@ -352,7 +319,7 @@ mod tests {
         fn parsed_arbitrary_hosts_round_trip_without_leading_dash(text in "(ssh://)?[a-z@:.\\[\\]0-9/-]{0,24}|\\PC*") {
             if let Ok(host) = text.parse::<SshHost>() {
                 prop_assert_eq!(&host.to_string().parse::<SshHost>().expect("the displayed host"), &host);
-                prop_assert!(!host.host().starts_with('-'));
+                prop_assert!(!host.host.starts_with('-'));
             }
         }
     }

@@ -1,10 +1,9 @@
 use super::*;
 use crate::ladder::config::RunTiming;
 use crate::ladder::configuration::PortSharing;
-use crate::ladder::report::TestbedKind;
 use crate::ladder::step;
 use crate::program::ServerRecipe;
-use linerate_load::{Latency, SendMethod};
+use linerate_load::SendMethod;
 
 type OverloadFailure = fn() -> Option<TestbedError>;
 
@@ -69,12 +68,9 @@ impl Testbed for FakeTestbed {
         Ok(StepSample {
             transactions_per_second: rate,
             loss_ratio: 0.001,
-            latency: Latency::new(),
             cycles_per_transaction: Known::unknown("no counters"),
             instructions_per_transaction: Known::Value(10_000.0),
-            generator_bound: None,
-            unconfirmed: false,
-            fallbacks: Vec::new(),
+            ..StepSample::default()
         })
     }
 
@@ -98,38 +94,14 @@ impl Testbed for FakeTestbed {
     }
 
     fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError> {
-        Ok(Known::Value(CpuUse {
-            step: String::new(),
-            offered_per_second: per_second,
-            cpus: Vec::new(),
-            functions: Vec::new(),
-            spot_ratios: BTreeMap::new(),
-            notes: Vec::new(),
-        }))
-    }
-
-    fn step_warnings(&self, _: &LadderStep, _: &ServerConfiguration) -> Vec<LadderWarning> {
-        Vec::new()
-    }
-
-    fn run_warnings(&self) -> Vec<LadderWarning> {
-        Vec::new()
+        Ok(Known::Value(CpuUse { offered_per_second: per_second, ..CpuUse::default() }))
     }
 
     fn facts(&self) -> TestbedFacts {
         TestbedFacts {
-            kind: TestbedKind::Lab,
-            privilege: "root".to_owned(),
-            architecture: "x86_64".to_owned(),
-            numa_nodes: None,
-            server_cpus: vec![0],
-            queues: 1,
-            server_address: "198.18.0.1:7777".to_owned(),
             link_bits_per_second: 10_000_000_000,
             wire_bits_per_transaction: 1328,
-            generator: None,
-            generator_hosts: Vec::new(),
-            shares_cpus: false,
+            ..TestbedFacts::default()
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::totals::ReceivedTotals;
 use crate::generator::MAX_BURST;
+use crate::generator::account::SendReport;
 use crate::generator::clock;
 use crate::generator::plan::SlotSpan;
 use crate::latency::Latency;
@@ -13,15 +14,9 @@ use crate::outcome::SlotInterval;
 #[derive(Debug)]
 pub(super) enum IntervalMessage {
     /// An interval is over. Each thread reports them in order.
-    Over(IntervalPart),
+    Over { counts: IntervalCounts, latency: Latency },
     /// The slot is over: its last message.
     Done(Box<SocketWorkerReport>),
-}
-
-#[derive(Debug)]
-pub(super) struct IntervalPart {
-    counts: IntervalCounts,
-    latency: Latency,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -38,43 +33,27 @@ pub(super) struct IntervalCounts {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SendCounts {
     pub(super) sent: u64,
-    pub(super) late_sends: u64,
-    pub(super) worst_lag_ns: u64,
-    pub(super) timed_out: u64,
     /// Send calls that did not send all requests, for example because the socket's buffer was full.
     pub(super) short_calls: u64,
-    /// When the last request left; 0 if none did.
-    pub(super) last_sent_ns: u64,
     /// Number of bursts by length.
     pub(super) bursts: [u64; MAX_BURST + 1],
 }
 
 impl Default for SendCounts {
     fn default() -> Self {
-        let bursts = [0; MAX_BURST + 1];
-        SendCounts {
-            sent: 0,
-            late_sends: 0,
-            worst_lag_ns: 0,
-            timed_out: 0,
-            short_calls: 0,
-            last_sent_ns: 0,
-            bursts,
-        }
+        SendCounts { sent: 0, short_calls: 0, bursts: [0; MAX_BURST + 1] }
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SocketWorkerReport {
-    pub(super) sends: SendCounts,
+    pub(super) sends: SendReport,
+    pub(super) counts: SendCounts,
     pub(super) totals: ReceivedTotals,
     pub(super) intervals: Vec<IntervalCounts>,
     pub(super) receive_drops: u64,
     /// Growth of the network namespace's counter; of one thread only.
     pub(super) send_buffer_errors: u64,
-    pub(super) cpu_ratio: f64,
-    /// When the cancellation was seen, or the end of the slot if all requests had left before.
-    pub(super) ended_ns: u64,
 }
 
 pub(super) struct ThreadIntervals {
@@ -155,24 +134,23 @@ impl ThreadIntervals {
             let next = self.emptied.try_recv().unwrap_or_default();
             let latency = std::mem::replace(&mut self.latency, next);
             // It fails only if the receiver is gone.
-            let _ = self
-                .messages
-                .send(IntervalMessage::Over(IntervalPart { counts: self.counts[self.current], latency }));
+            let _ = self.messages.send(IntervalMessage::Over { counts: self.counts[self.current], latency });
             self.current += 1;
         }
     }
 }
 
 /// The channels of a thread for merging.
-pub(super) struct IntervalSource<'a> {
-    pub(super) messages: &'a Receiver<IntervalMessage>,
-    pub(super) emptied: &'a Sender<Latency>,
+#[derive(Debug)]
+pub(super) struct IntervalSource {
+    pub(super) messages: Receiver<IntervalMessage>,
+    pub(super) emptied: Sender<Latency>,
 }
 
 // Merges the parts of all threads, passes each interval to `observer`, and returns the reports and all
 // intervals; `None` if a thread is gone.
 pub(super) fn merge_intervals(
-    sources: &[IntervalSource<'_>],
+    sources: &[&IntervalSource],
     span: &SlotSpan,
     observer: &mut dyn FnMut(&SlotInterval),
 ) -> Option<(Vec<SocketWorkerReport>, Vec<SlotInterval>)> {
@@ -185,14 +163,14 @@ pub(super) fn merge_intervals(
         for (source, report) in sources.iter().zip(&mut reports).filter(|(_, report)| report.is_none()) {
             match source.messages.recv().ok()? {
                 IntervalMessage::Done(worker_report) => *report = Some(worker_report),
-                IntervalMessage::Over(mut part) => {
+                IntervalMessage::Over { counts, latency: mut part } => {
                     has_parts = true;
-                    interval.sent += part.counts.sent;
-                    interval.received += part.counts.received;
-                    latency.merge(&part.latency);
-                    part.latency.clear();
+                    interval.sent += counts.sent;
+                    interval.received += counts.received;
+                    latency.merge(&part);
+                    part.clear();
                     // A thread that is gone shows at the next message.
-                    let _ = source.emptied.send(part.latency);
+                    let _ = source.emptied.send(part);
                 }
             }
         }
@@ -247,7 +225,7 @@ mod tests {
 
     fn parts(messages: &Receiver<IntervalMessage>) -> Vec<(u64, u64, u64)> {
         let part = |message| match message {
-            IntervalMessage::Over(part) => (part.counts.sent, part.counts.received, part.latency.count()),
+            IntervalMessage::Over { counts, latency } => (counts.sent, counts.received, latency.count()),
             IntervalMessage::Done(_) => panic!("no slot ends here"),
         };
         messages.try_iter().map(part).collect()
@@ -285,9 +263,9 @@ mod tests {
         let (mut intervals, messages, emptied) = intervals();
         intervals.record_answered(1_000, 1_150);
         drop(intervals);
-        let sources = [IntervalSource { messages: &messages, emptied: &emptied }];
+        let source = IntervalSource { messages, emptied };
         let mut interval_count = 0;
-        assert!(merge_intervals(&sources, &SPAN, &mut |_| interval_count += 1).is_none());
+        assert!(merge_intervals(&[&source], &SPAN, &mut |_| interval_count += 1).is_none());
         assert_eq!(interval_count, 1);
     }
 

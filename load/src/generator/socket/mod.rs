@@ -18,7 +18,7 @@ mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::options::GeneratorOptions;
@@ -27,7 +27,6 @@ use super::thread::GeneratorThread;
 use super::{Generator, GeneratorDescription, LoadSlot};
 use crate::error::GeneratorError;
 use crate::header::RequestCodec;
-use crate::latency::Latency;
 use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::workload::{LoadWorkload, ReplyCode};
 use flow_track::FlowTrack;
@@ -110,7 +109,7 @@ impl SocketGenerator {
                     message_sender.send(IntervalMessage::Done(Box::new(worker.run(&plan)))).is_ok()
                 })
             })?;
-            generator.threads.push(SocketThread { thread, messages, emptied });
+            generator.threads.push(SocketThread { thread, source: IntervalSource { messages, emptied } });
         }
         Ok(generator)
     }
@@ -125,7 +124,7 @@ impl SocketGenerator {
         for (thread, plan) in self.threads.iter().zip(plans) {
             thread.thread.send_plan(*plan)?;
         }
-        let sources: Vec<_> = self.threads.iter().map(SocketThread::source).collect();
+        let sources: Vec<_> = self.threads.iter().map(|thread| &thread.source).collect();
         intervals::merge_intervals(&sources, span, observer)
     }
 }
@@ -166,14 +165,7 @@ impl Generator for SocketGenerator {
 #[derive(Debug)]
 struct SocketThread {
     thread: GeneratorThread,
-    messages: Receiver<IntervalMessage>,
-    emptied: Sender<Latency>,
-}
-
-impl SocketThread {
-    fn source(&self) -> IntervalSource<'_> {
-        IntervalSource { messages: &self.messages, emptied: &self.emptied }
-    }
+    source: IntervalSource,
 }
 
 fn flow_track(options: &GeneratorOptions, run: u64, id: u32) -> FlowTrack {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{GeneratorError, invalid};
@@ -59,12 +60,19 @@ pub(super) fn open(
         )
     })?;
     if options.no_fragment {
-        sys::forbid_fragments(socket.as_fd(), v4)
+        // Datagrams over the path MTU are refused, not cut.
+        let forbid_result = if v4 {
+            sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DO)
+        } else {
+            sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::DO)
+        };
+        forbid_result
             .map_err(|source| GeneratorError::system("cannot forbid fragments (IP_MTU_DISCOVER)", source))?;
-        let mtu = sys::path_mtu(socket.as_fd(), v4).map_err(|source| {
+        let mtu = if v4 { sockopt::ip_mtu(&socket) } else { sockopt::ipv6_mtu(&socket) };
+        let mtu = mtu.map_err(|source| {
             GeneratorError::system(format!("cannot read the path MTU to {target}"), source)
         })?;
-        let max_payload = mtu.saturating_sub(headers_bytes(v4));
+        let max_payload = (mtu as usize).saturating_sub(headers_bytes(v4));
         let payload = options.workload.longest_bytes();
         if payload > max_payload {
             return invalid(format!(
@@ -75,7 +83,7 @@ pub(super) fn open(
     }
     // The forced size may exceed net.core.rmem_max but requires CAP_NET_ADMIN. Otherwise take as
     // much as the limit allows; the granted size is reported.
-    if sys::force_receive_buffer(socket.as_fd(), RECEIVE_BUFFER_BYTES as i32).is_err() {
+    if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
         let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
     }
     sys::request_receive_stamps(socket.as_fd())

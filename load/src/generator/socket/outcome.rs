@@ -2,75 +2,57 @@
 
 use super::intervals;
 use super::intervals::SocketWorkerReport;
-use crate::generator::account::SlotRates;
+use crate::generator::account::{self, SendReport};
 use crate::generator::bursts::BurstLengths;
 use crate::generator::plan::SlotFacts;
 use crate::latency::Latency;
-use crate::outcome::{
-    CodeCount, QueueMedians, SelfWatch, SendErrors, SlotInterval, SlotOutcome, mean_in_flight,
-};
+use crate::outcome::{CodeCount, SelfWatch, SendErrors, SlotInterval, SlotOutcome};
 use crate::workload::ReplyCode;
 
 pub(super) fn outcome(
-    slot_facts: &SlotFacts<'_>,
+    facts: &SlotFacts<'_>,
     reports: &[SocketWorkerReport],
     mut intervals: Vec<SlotInterval>,
 ) -> SlotOutcome {
-    let mut latency = Latency::new();
+    let (mut latency_ns, mut send_errors) = (Latency::new(), SendErrors::default());
     let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
-    let mut errors = SendErrors::default();
-    let mut watch = SelfWatch { tick_ns: slot_facts.tick_ns(), ..SelfWatch::default() };
     for report in reports {
-        latency.merge(&report.totals.latency);
+        latency_ns.merge(&report.totals.latency);
         first_half.merge(&report.totals.first_half);
         last_quarter.merge(&report.totals.last_quarter);
-        errors.add(&report.totals.errors);
-        watch.late_sends += report.sends.late_sends;
-        watch.worst_lag_ns = watch.worst_lag_ns.max(report.sends.worst_lag_ns);
-        watch.receive_drops += report.receive_drops;
-        watch.timed_out += report.sends.timed_out;
-        watch.thread_cpu_ratio.push(report.cpu_ratio);
+        send_errors.add(&report.totals.errors);
     }
     let sum = |counter: fn(&SocketWorkerReport) -> u64| reports.iter().map(counter).sum::<u64>();
-    let sent = sum(|report| report.sends.sent);
+    let sent = sum(|report| report.counts.sent);
     let answered = sum(|report| report.totals.counts.answered);
-    let last_sent_ns = reports.iter().map(|report| report.sends.last_sent_ns).max().unwrap_or(0);
-    let ended_ns = reports.iter().map(|report| report.ended_ns).max().unwrap_or(0);
-    let rates = SlotRates::new(slot_facts, last_sent_ns, ended_ns, sent);
-    intervals::complete_intervals(&mut intervals, rates.duration, reports);
-    let (send_errors, short_calls) =
-        (sum(|report| report.send_buffer_errors), sum(|report| report.sends.short_calls));
     // The counter is that of the network namespace, so that other programs may add to it.
-    watch.send_drops = send_errors.saturating_sub(short_calls).min(sent - answered);
-    let late = sum(|report| report.totals.counts.late);
-    watch.bound_because = rates.bound_because(&errors, &watch, late, slot_facts.tags);
-    SlotOutcome {
-        started_realtime_ns: slot_facts.span.start_realtime_ns,
+    let send_drops =
+        sum(|report| report.send_buffer_errors).saturating_sub(sum(|report| report.counts.short_calls));
+    let counted = SlotOutcome {
         sent,
         answered,
-        lost: sent - answered,
         duplicate: sum(|report| report.totals.counts.duplicate),
         reordered: sum(|report| report.totals.counts.reordered),
         corrupt: sum(|report| report.totals.counts.corrupt),
         unsolicited: sum(|report| report.totals.counts.unsolicited),
-        late,
-        fragmented: 0,
-        send_errors: errors,
-        duration: rates.duration,
-        requested_per_second: rates.requested_per_second,
-        offered_per_second: rates.offered_per_second,
-        answered_per_second: rates.per_second(sum(|report| report.totals.counts.answered_in_time)),
-        second_half_ns: latency.without(&first_half),
-        latency_ns: latency,
-        codes: slot_facts.code.map_or_else(Vec::new, |code| codes(code, reports)),
-        unverified: 0,
+        late: sum(|report| report.totals.counts.late),
+        send_errors,
+        second_half_ns: latency_ns.without(&first_half),
+        latency_ns,
+        codes: facts.code.map_or_else(Vec::new, |code| codes(code, reports)),
         bursts: bursts(reports).summary(),
-        intervals,
-        queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
-        mean_in_flight: mean_in_flight(answered, rates.duration, &first_half),
-        generator_bound: !watch.bound_because.is_empty(),
-        self_watch: watch,
-    }
+        self_watch: SelfWatch {
+            receive_drops: sum(|report| report.receive_drops),
+            send_drops: send_drops.min(sent - answered),
+            ..SelfWatch::default()
+        },
+        ..SlotOutcome::default()
+    };
+    let in_time = sum(|report| report.totals.counts.answered_in_time);
+    let sends: Vec<SendReport> = reports.iter().map(|report| report.sends).collect();
+    let outcome = account::complete(counted, in_time, [&first_half, &last_quarter], facts, &sends);
+    intervals::complete_intervals(&mut intervals, outcome.duration, reports);
+    SlotOutcome { intervals, ..outcome }
 }
 
 fn codes(code: ReplyCode, reports: &[SocketWorkerReport]) -> Vec<CodeCount> {
@@ -79,7 +61,7 @@ fn codes(code: ReplyCode, reports: &[SocketWorkerReport]) -> Vec<CodeCount> {
 
 fn bursts(reports: &[SocketWorkerReport]) -> BurstLengths {
     let mut bursts = BurstLengths::default();
-    for (length, count) in reports.iter().flat_map(|report| (0..).zip(&report.sends.bursts)) {
+    for (length, count) in reports.iter().flat_map(|report| (0..).zip(&report.counts.bursts)) {
         bursts.add(length, *count);
     }
     bursts
@@ -92,24 +74,22 @@ mod tests {
     use super::*;
     use crate::generator::LoadSlot;
     use crate::generator::plan::SlotSpan;
-    use crate::generator::socket::intervals::SendCounts;
-    use crate::generator::socket::totals::{DatagramCounts, ReceivedTotals};
+    use crate::generator::socket::totals::DatagramCounts;
     use crate::outcome::{BoundReason, SendBursts};
     use crate::workload::ReplyMark;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn report(sent: u64, answered: u64) -> SocketWorkerReport {
-        SocketWorkerReport {
-            sends: SendCounts { sent, last_sent_ns: 1_000_000_000, ..SendCounts::default() },
-            totals: ReceivedTotals {
-                counts: DatagramCounts { answered, answered_in_time: answered, ..DatagramCounts::default() },
-                ..ReceivedTotals::default()
-            },
-            cpu_ratio: 0.5,
-            ended_ns: 1_000_000_000,
+        let (last_sent_ns, ended_ns) = (1_000_000_000, 1_000_000_000);
+        let mut report = SocketWorkerReport {
+            sends: SendReport { last_sent_ns, ended_ns, cpu_ratio: 0.5, ..SendReport::default() },
             ..SocketWorkerReport::default()
-        }
+        };
+        report.counts.sent = sent;
+        report.totals.counts =
+            DatagramCounts { answered, answered_in_time: answered, ..DatagramCounts::default() };
+        report
     }
 
     fn facts(slot: &LoadSlot) -> SlotFacts<'_> {
@@ -153,7 +133,8 @@ mod tests {
         let mut late = report(1_000, 1_000);
         late.sends.late_sends = 20;
         assert_eq!(reasons(&paced, late), [BoundReason::SentLate { ratio: 0.02 }]);
-        let busy = SocketWorkerReport { cpu_ratio: 0.97, ..report(1_000, 1_000) };
+        let mut busy = report(1_000, 1_000);
+        busy.sends.cpu_ratio = 0.97;
         assert_eq!(reasons(&window, busy), [BoundReason::ThreadBusy { cpu_ratio: 0.97 }]);
         let lossy = SocketWorkerReport { receive_drops: 10, ..report(1_000, 990) };
         assert_eq!(reasons(&paced, lossy), [BoundReason::RepliesDropped { ratio: 0.01 }]);
@@ -194,8 +175,8 @@ mod tests {
     #[test]
     fn a_cancelled_slot_ends_with_its_cancellation_and_not_with_its_last_request() {
         let report_until = |last_sent_ns, ended_ns, count| {
-            let mut report = SocketWorkerReport { ended_ns, ..report(count, count) };
-            report.sends.last_sent_ns = last_sent_ns;
+            let mut report = report(count, count);
+            (report.sends.last_sent_ns, report.sends.ended_ns) = (last_sent_ns, ended_ns);
             report
         };
         let once = report_until(100_000, 500_000_000, 1);
@@ -223,9 +204,9 @@ mod tests {
         first.totals.codes[3] = 2;
         second.totals.codes[3] = 7;
         second.totals.codes[0x83] = 5;
-        first.sends.bursts[1] = 6;
-        first.sends.bursts[24] = 1;
-        second.sends.bursts[3] = 4;
+        first.counts.bursts[1] = 6;
+        first.counts.bursts[24] = 1;
+        second.counts.bursts[3] = 4;
         let name = |code| (code == 3).then_some("NXDOMAIN");
         let truncated = Some(ReplyMark { offset: 2, mask: 2, value: 2 });
         let code = ReplyCode { offset: 3, mask: 0x0f, truncated, name };

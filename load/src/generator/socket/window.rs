@@ -31,7 +31,7 @@ impl SocketWorker {
                 // The marks are at least a part apart, so that the oldest mark is a whole timeout
                 // old.
                 for (sequence, flow) in marks[mark_index].iter_mut().zip(&mut self.flows) {
-                    self.counts.timed_out += flow.track.window.release(*sequence);
+                    self.sends.timed_out += flow.track.window.release(*sequence);
                     *sequence = flow.track.window.next();
                 }
                 next_sweep_ns = now_ns;

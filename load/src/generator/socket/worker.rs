@@ -11,6 +11,7 @@ use super::intervals::{SendCounts, SocketWorkerReport, ThreadIntervals};
 use super::requests::RequestSource;
 use super::send_drops::send_buffer_errors;
 use crate::error::GeneratorError;
+use crate::generator::account::SendReport;
 use crate::generator::drain::DrainWait;
 use crate::generator::plan::{SendTiming, SlotPlan, SlotSpan};
 use crate::generator::{MAX_BURST, clock};
@@ -56,6 +57,7 @@ pub(super) enum SendResult {
 pub(super) struct SocketWorker {
     pub(super) flows: Vec<SocketFlow>,
     pub(super) burst: usize,
+    pub(super) sends: SendReport,
     pub(super) counts: SendCounts,
     pub(super) touched: Vec<usize>,
     inbox: FlowInbox,
@@ -84,6 +86,7 @@ impl SocketWorker {
             requests,
             burst,
             cancel,
+            sends: SendReport::default(),
             counts: SendCounts::default(),
         })
     }
@@ -103,20 +106,20 @@ impl SocketWorker {
             }
             SendTiming::Flood => self.flood(plan),
         }
-        let ended_ns = if self.is_cancelled() { clock::now_ns() } else { plan.span.end_ns() };
+        self.sends.ended_ns = if self.is_cancelled() { clock::now_ns() } else { plan.span.end_ns() };
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
+        self.sends.cpu_ratio = cpu as f64 / wall as f64;
         self.drain(plan.drain);
         let drops_after = self.receive_drops();
         let drops = drops_after.iter().zip(&drops_before).map(|(after, before)| after.wrapping_sub(*before));
         SocketWorkerReport {
-            sends: self.counts,
+            sends: self.sends,
+            counts: self.counts,
             receive_drops: drops.map(u64::from).sum(),
             send_buffer_errors: send_errors().saturating_sub(send_errors_before),
             intervals: self.inbox.intervals.end(self.is_cancelled()),
             totals: self.inbox.totals.clone(),
-            cpu_ratio: cpu as f64 / wall as f64,
-            ended_ns,
         }
     }
 
@@ -165,7 +168,7 @@ impl SocketWorker {
                 flow.track.window.record_sent(sent_count);
                 self.inbox.intervals.record_sent(sent_count, &intended);
                 self.counts.sent += sent_count;
-                self.counts.last_sent_ns = now_ns;
+                self.sends.last_sent_ns = now_ns;
                 self.note_lag(sent_count, now_ns, intended);
                 SendResult::Sent(sent_count)
             }
@@ -190,9 +193,9 @@ impl SocketWorker {
     fn note_lag(&mut self, count: u64, now_ns: u64, intended: impl Fn(u64) -> u64) {
         // Intended times rise, so the first request is the latest.
         let worst_lag_ns = now_ns.saturating_sub(intended(0));
-        self.counts.worst_lag_ns = self.counts.worst_lag_ns.max(worst_lag_ns);
+        self.sends.worst_lag_ns = self.sends.worst_lag_ns.max(worst_lag_ns);
         if worst_lag_ns > LATE_NS {
-            self.counts.late_sends +=
+            self.sends.late_sends +=
                 (0..count).filter(|index| now_ns.saturating_sub(intended(*index)) > LATE_NS).count() as u64;
         }
     }
@@ -206,6 +209,7 @@ impl SocketWorker {
         self.inbox.totals.clear();
         self.inbox.intervals.begin(plan.span);
         self.span = plan.span;
+        self.sends = SendReport::default();
         self.counts = SendCounts::default();
     }
 

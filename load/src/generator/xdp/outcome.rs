@@ -7,12 +7,10 @@ use super::judge::BadReply;
 use super::program::LoadProgram;
 use super::slot::{LatencyBuckets, RowTotals};
 use super::worker::XdpWorkerReport;
-use crate::generator::account::SlotRates;
+use crate::generator::account::{self, SendReport};
 use crate::generator::bursts::BurstLengths;
 use crate::generator::plan::{SlotFacts, SlotPlan, SlotSpan};
-use crate::outcome::{
-    CodeCount, QueueMedians, SelfWatch, SendMethod, SlotInterval, SlotOutcome, mean_in_flight,
-};
+use crate::outcome::{CodeCount, SelfWatch, SendMethod, SlotInterval, SlotOutcome};
 use crate::sys::xdp::{INTERVALS, SEGMENTS};
 use crate::workload::ReplyCode;
 
@@ -28,59 +26,47 @@ pub(super) struct XdpSlot<'a> {
 }
 
 pub(super) fn outcome(program: &LoadProgram, mut slot: XdpSlot<'_>) -> SlotOutcome {
-    let totals = RowTotals::read(program, slot.hands_over);
+    let mut totals = RowTotals::read(program, slot.hands_over);
     let intervals = std::mem::take(&mut slot.intervals);
-    let XdpSlot { facts, failures, .. } = &slot;
-    let failed_count = failures.len() as u64;
-    let late_failures = failures.iter().filter(|failure| failure.late).count() as u64;
+    let XdpSlot { facts, failures, reports, .. } = &slot;
     let mut buckets = LatencyBuckets::read(program);
     for failure in failures {
         buckets.remove_latency(segment(&facts.span, failure.intended_ns), failure.latency_ns);
+        totals.answered = totals.answered.saturating_sub(1);
+        totals.in_time = totals.in_time.saturating_sub(failure.in_time.into());
+        *if failure.late { &mut totals.late } else { &mut totals.corrupt } += 1;
     }
-    let last_sent_ns = slot.reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
-    let ended_ns = slot.reports.iter().map(|report| report.ended_ns).max().unwrap_or(0);
-    let rates = SlotRates::new(facts, last_sent_ns, ended_ns, totals.sent);
-    let mut watch = self_watch(&slot);
-    watch.refused_by_link = totals.refused;
-    watch.bound_because = rates.bound_because(&totals.errors, &watch, totals.late, facts.tags);
-    // A reply may be counted between the reads of two rows.
-    let answered = totals.answered.saturating_sub(failed_count).min(totals.sent);
-    let in_time =
-        totals.in_time.saturating_sub(failures.iter().filter(|failure| failure.in_time).count() as u64);
     let mut bursts = BurstLengths::default();
-    slot.reports.iter().for_each(|report| bursts.merge(&report.bursts));
+    reports.iter().for_each(|report| bursts.merge(&report.bursts));
     let latency_of = |range| buckets.segment_latency(range, totals.longest_ns);
-    let first_half = latency_of(0..1);
-    SlotOutcome {
-        started_realtime_ns: facts.span.start_realtime_ns,
+    let counted = SlotOutcome {
         sent: totals.sent,
-        answered,
-        lost: totals.sent - answered,
+        // A reply may be counted between the reads of two rows.
+        answered: totals.answered.min(totals.sent),
         duplicate: totals.duplicate,
         reordered: totals.reordered,
-        corrupt: totals.corrupt + failed_count - late_failures,
+        corrupt: totals.corrupt,
         unsolicited: totals.unsolicited,
-        late: totals.late + late_failures,
+        late: totals.late,
         fragmented: totals.fragments,
         send_errors: totals.errors,
-        duration: rates.duration,
-        requested_per_second: rates.requested_per_second,
-        offered_per_second: rates.offered_per_second,
-        answered_per_second: rates.per_second(in_time),
         latency_ns: latency_of(0..SEGMENTS),
         second_half_ns: latency_of(1..SEGMENTS),
         codes: facts.code.map_or_else(Vec::new, |code| codes(program, code, failures)),
         unverified: totals.unverified + slot.unjudged,
         bursts: bursts.summary(),
-        queue: QueueMedians {
-            first_half_ns: first_half.median(),
-            last_quarter_ns: latency_of(2..3).median(),
+        self_watch: SelfWatch {
+            send_method: reports.first().map_or(SendMethod::Clones, |report| report.send_method),
+            refused_by_link: totals.refused,
+            ..SelfWatch::default()
         },
-        mean_in_flight: mean_in_flight(answered, rates.duration, &first_half),
-        generator_bound: !watch.bound_because.is_empty(),
-        self_watch: watch,
-        intervals: complete_intervals(program, &slot, intervals, totals.sent, rates.duration),
-    }
+        ..SlotOutcome::default()
+    };
+    let sends: Vec<SendReport> = reports.iter().map(|report| report.sends).collect();
+    let latencies = [&latency_of(0..1), &latency_of(2..3)];
+    let outcome = account::complete(counted, totals.in_time, latencies, facts, &sends);
+    let intervals = complete_intervals(program, &slot, intervals, totals.sent, outcome.duration);
+    SlotOutcome { intervals, ..outcome }
 }
 
 fn segment(span: &SlotSpan, intended_ns: u64) -> usize {
@@ -88,19 +74,6 @@ fn segment(span: &SlotSpan, intended_ns: u64) -> usize {
         time_ns if time_ns < span.half_ns() => 0,
         time_ns if time_ns < span.last_quarter_ns() => 1,
         _ => 2,
-    }
-}
-
-fn self_watch(slot: &XdpSlot<'_>) -> SelfWatch {
-    let reports = slot.reports;
-    SelfWatch {
-        late_sends: reports.iter().map(|report| report.late_sends).sum(),
-        worst_lag_ns: reports.iter().map(|report| report.worst_lag_ns).max().unwrap_or(0),
-        tick_ns: slot.facts.tick_ns(),
-        send_method: reports.first().map_or(SendMethod::Clones, |report| report.send_method),
-        thread_cpu_ratio: reports.iter().map(|report| report.cpu_ratio).collect(),
-        timed_out: reports.iter().map(|report| report.timed_out).sum(),
-        ..SelfWatch::default()
     }
 }
 

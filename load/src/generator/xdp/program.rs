@@ -64,10 +64,8 @@ pub(super) struct LoadProgram {
     ebpf: Ebpf,
     // Echo: each flow's checksum, without the part that differs per slot and request.
     sums: Vec<u32>,
-    head_bytes: usize,
-    longest: usize,
-    /// The type of the frames, as their headers have it.
-    ethertype: [u8; 2],
+    // A frame of the longest request, without content.
+    blank: Vec<u8>,
     // The interface for live frames; `None` if it accepts none.
     frames_by: Option<u32>,
 }
@@ -139,6 +137,10 @@ impl LoadProgram {
             LoadWorkload::Exchange(_) => None,
         };
         let allows_live_frames = options.live_frames != LiveFrames::Never && routes.no_frames.is_none();
+        let head_bytes = frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0);
+        let mut blank = vec![0; head_bytes + workload.longest_bytes()];
+        // The kernel reads the packet type of a socket buffer before the program writes it.
+        blank[12..14].copy_from_slice(&ethertype(&settings));
         let mut program = LoadProgram {
             rows,
             flows,
@@ -148,9 +150,7 @@ impl LoadProgram {
             _namespace: namespace,
             ebpf,
             sums: Vec::new(),
-            head_bytes: frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0),
-            longest: workload.longest_bytes(),
-            ethertype: ethertype(&settings),
+            blank,
             frames_by: allows_live_frames.then_some(routes.index),
         };
         program.fill_flows(routes, workload, cpus);
@@ -167,24 +167,18 @@ impl LoadProgram {
     }
 
     pub(super) fn outlets(&mut self) -> Result<RequestOutlets, GeneratorError> {
-        let mut bytes = vec![0; self.head_bytes + self.longest];
-        // The kernel reads the packet type of a socket buffer before the program writes it.
-        bytes[12..14].copy_from_slice(&self.ethertype);
         let duplicate_error =
             |error| GeneratorError::system("cannot duplicate a program's descriptor", error);
-        let frames = match self.frames_by {
-            None => None,
-            Some(interface) => {
-                let program = descriptor(&mut self.ebpf, "send")?;
-                Some(RequestOutlet::frames(program, bytes.clone(), interface).map_err(duplicate_error)?)
-            }
-        };
+        let mut frames = None;
+        if self.frames_by.is_some() {
+            let program = descriptor(&mut self.ebpf, "send")?;
+            let outlet = RequestOutlet::new(program, self.blank.clone(), self.frames_by);
+            frames = Some(outlet.map_err(duplicate_error)?);
+        }
         let clones = program_mut::<SchedClassifier>(&mut self.ebpf, SEND_CLONE)?;
         let clones = clones.fd().map_err(|error| program_error(SEND_CLONE, &error))?;
-        Ok(RequestOutlets {
-            frames,
-            clones: RequestOutlet::clones(clones.as_fd(), bytes).map_err(duplicate_error)?,
-        })
+        let clones = RequestOutlet::new(clones.as_fd(), self.blank.clone(), None).map_err(duplicate_error)?;
+        Ok(RequestOutlets { frames, clones })
     }
 
     /// The ring of replies to verify.

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::program::RequestOutlets;
+use crate::generator::account::SendReport;
 use crate::generator::bursts::BurstLengths;
 use crate::generator::clock;
 use crate::generator::plan::{SendTiming, SlotPlan, TIMEOUT_PARTS};
@@ -32,14 +33,7 @@ const WINDOW_WAIT_NS: u64 = 30_000;
 /// Facts of a thread's slot that its row does not have.
 #[derive(Debug, Default)]
 pub(super) struct XdpWorkerReport {
-    pub(super) late_sends: u64,
-    pub(super) worst_lag_ns: u64,
-    pub(super) timed_out: u64,
-    pub(super) cpu_ratio: f64,
-    /// When the last request left; 0 if none did.
-    pub(super) last_sent_ns: u64,
-    /// When the cancellation was seen, or the end of the slot if all requests had left before.
-    pub(super) ended_ns: u64,
+    pub(super) sends: SendReport,
     pub(super) bursts: BurstLengths,
     pub(super) send_method: SendMethod,
     /// A call that failed with anything but EINTR ends the thread's slot.
@@ -70,10 +64,10 @@ impl<'a> XdpWorker<'a> {
             }
             SendTiming::Flood => self.flood(plan),
         }
-        self.report.ended_ns = if self.is_stopped() { clock::now_ns() } else { plan.span.end_ns() };
+        self.report.sends.ended_ns = if self.is_stopped() { clock::now_ns() } else { plan.span.end_ns() };
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
-        self.report.cpu_ratio = cpu as f64 / wall as f64;
+        self.report.sends.cpu_ratio = cpu as f64 / wall as f64;
         self.report
     }
 
@@ -108,10 +102,10 @@ impl<'a> XdpWorker<'a> {
         });
         if self.sent_count() > 0 {
             // A call continues after the last request, so that the last tick with requests counts.
-            self.report.last_sent_ns = self.row.horizon.load(Ordering::Relaxed);
+            self.report.sends.last_sent_ns = self.row.horizon.load(Ordering::Relaxed);
         }
-        self.report.worst_lag_ns = self.row.worst_lag.load(Ordering::Relaxed);
-        self.report.late_sends = self.row.late_sends.load(Ordering::Relaxed);
+        self.report.sends.worst_lag_ns = self.row.worst_lag.load(Ordering::Relaxed);
+        self.report.sends.late_sends = self.row.late_sends.load(Ordering::Relaxed);
         let bursts = (0..).zip(&self.row.bursts).skip(1);
         bursts.for_each(|(burst_length, count)| {
             self.report.bursts.add(burst_length, count.load(Ordering::Relaxed));
@@ -128,7 +122,7 @@ impl<'a> XdpWorker<'a> {
                 return;
             }
             let part = now_ns.saturating_sub(plan.span.start_ns) / part_ns;
-            self.report.timed_out += parts.advance_to(part, self.row);
+            self.report.sends.timed_out += parts.advance_to(part, self.row);
             let free_places = outstanding.saturating_sub(parts.outstanding(self.row));
             if free_places == 0 {
                 clock::sleep_until((now_ns + WINDOW_WAIT_NS).min(end_ns));
@@ -187,7 +181,7 @@ impl<'a> XdpWorker<'a> {
     /// Records the result of a call. `sent_before`: requests sent before it.
     fn record_result(&mut self, result: std::io::Result<()>, sent_before: u64) {
         if self.sent_count() > sent_before {
-            self.report.last_sent_ns = clock::now_ns();
+            self.report.sends.last_sent_ns = clock::now_ns();
         }
         match result {
             // Requests that a signal interrupted stay due.
@@ -209,10 +203,10 @@ impl<'a> XdpWorker<'a> {
     fn note_lag(&mut self, schedule: &SendSchedule, sent_count: u64, allowed_count: u64, now_ns: u64) {
         // Intended times rise, so the first lags most.
         let worst_lag_ns = now_ns.saturating_sub(schedule.intended(sent_count));
-        self.report.worst_lag_ns = self.report.worst_lag_ns.max(worst_lag_ns);
+        self.report.sends.worst_lag_ns = self.report.sends.worst_lag_ns.max(worst_lag_ns);
         if worst_lag_ns > LATE_NS {
             let due_in_time = schedule.due(now_ns - LATE_NS).clamp(sent_count, allowed_count);
-            self.report.late_sends += due_in_time - sent_count;
+            self.report.sends.late_sends += due_in_time - sent_count;
         }
     }
 

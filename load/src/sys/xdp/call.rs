@@ -127,28 +127,14 @@ impl ReplyNamespace {
 pub(crate) struct RequestOutlet {
     program: OwnedFd,
     bytes: Vec<u8>,
-    made: OutletMode,
-}
-
-#[derive(Debug)]
-enum OutletMode {
-    Frames { interface: u32 },
-    Clones,
+    frames_by: Option<u32>,
 }
 
 impl RequestOutlet {
-    /// An XDP program whose live frames leave by `interface` of the namespace of the thread that makes them.
-    pub(crate) fn frames(program: BorrowedFd<'_>, bytes: Vec<u8>, interface: u32) -> io::Result<Self> {
-        Ok(RequestOutlet {
-            program: program.try_clone_to_owned()?,
-            bytes,
-            made: OutletMode::Frames { interface },
-        })
-    }
-
-    /// A traffic control program that sends clones of its socket buffer itself.
-    pub(crate) fn clones(program: BorrowedFd<'_>, bytes: Vec<u8>) -> io::Result<Self> {
-        Ok(RequestOutlet { program: program.try_clone_to_owned()?, bytes, made: OutletMode::Clones })
+    /// An XDP program whose live frames leave by an interface of the namespace of the thread that makes them, or a traffic
+    /// control program that sends clones of its socket buffer itself.
+    pub(crate) fn new(program: BorrowedFd<'_>, bytes: Vec<u8>, frames_by: Option<u32>) -> io::Result<Self> {
+        Ok(RequestOutlet { program: program.try_clone_to_owned()?, bytes, frames_by })
     }
 
     // Runs the program `count` times. Live frames leave after each `batch` of them, clones at
@@ -164,7 +150,7 @@ impl RequestOutlet {
             ..TestRun::default()
         };
         let context;
-        if let OutletMode::Frames { interface } = self.made {
+        if let Some(interface) = self.frames_by {
             context = XdpContext { data_end: bytes, ingress_interface: interface, ..XdpContext::default() };
             attributes.context_in_bytes = size_of::<XdpContext>() as u32;
             attributes.context_in = (&raw const context) as u64;

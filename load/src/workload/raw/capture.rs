@@ -1,6 +1,6 @@
 //! UDP datagrams of a capture.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use etherparse::err::packet::SliceError;
 use etherparse::{EtherType, SlicedPacket, TransportSlice};
@@ -31,23 +31,21 @@ const LINUX_SLL2: u32 = 276;
 // Bytes of a header of LINKTYPE_LINUX_SLL2; it begins with the ether type.
 const SLL2_BYTES: usize = 20;
 
-// Packets of a capture that were left out.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct SkippedPackets {
-    not_udp: usize,
-    fragments: usize,
-    cut_short: usize,
-    malformed: usize,
-    empty: usize,
-    too_short_for_the_tag: usize,
-}
-
-enum PacketContent<'a> {
-    Payload(&'a [u8]),
+/// Why a packet of a capture is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
+enum SkipReason {
+    #[strum(serialize = "not UDP")]
     NotUdp,
+    #[strum(serialize = "fragments")]
     Fragment,
+    #[strum(serialize = "cut short")]
     CutShort,
+    #[strum(serialize = "malformed")]
     Malformed,
+    #[strum(serialize = "without payload")]
+    Empty,
+    #[strum(serialize = "too short for the tag")]
+    TooShortForTheTag,
 }
 
 pub(super) fn is_capture(bytes: &[u8]) -> bool {
@@ -59,26 +57,25 @@ pub(super) fn payloads(
     bytes: &[u8],
     file: &str,
     tag: Option<EchoedTag>,
-) -> Result<(Vec<Vec<u8>>, Option<SkippedPackets>), SourceError> {
+) -> Result<(Vec<Vec<u8>>, Option<String>), SourceError> {
     let file_error = |problem: String| SourceError::file(file, problem);
     if !is_capture(bytes) {
         return Err(file_error("neither a pcap nor a pcapng file".to_owned()));
     }
     let mut payloads = Vec::new();
-    let mut skipped = SkippedPackets::default();
+    let mut skipped: BTreeMap<SkipReason, usize> = BTreeMap::new();
     let min_length = tag.map_or(1, |tag| tag.request_offset + tag.bytes);
     let mut add_packet = |link: u32, packet: &[u8]| {
-        match packet_content(link, packet)? {
-            PacketContent::Payload([]) => skipped.empty += 1,
-            PacketContent::Payload(payload) if payload.len() < min_length => {
-                skipped.too_short_for_the_tag += 1;
+        let reason = match udp_payload(link, packet)? {
+            Ok([]) => SkipReason::Empty,
+            Ok(payload) if payload.len() < min_length => SkipReason::TooShortForTheTag,
+            Ok(payload) => {
+                payloads.push(payload.to_vec());
+                return Ok(());
             }
-            PacketContent::Payload(payload) => payloads.push(payload.to_vec()),
-            PacketContent::NotUdp => skipped.not_udp += 1,
-            PacketContent::Fragment => skipped.fragments += 1,
-            PacketContent::CutShort => skipped.cut_short += 1,
-            PacketContent::Malformed => skipped.malformed += 1,
-        }
+            Err(reason) => reason,
+        };
+        *skipped.entry(reason).or_default() += 1;
         Ok(())
     };
     let walk_result = if bytes.starts_with(&PCAPNG) {
@@ -87,13 +84,12 @@ pub(super) fn payloads(
         walk_pcap(bytes, &mut add_packet)
     };
     walk_result.map_err(file_error)?;
-    let skipped = (skipped != SkippedPackets::default()).then_some(skipped);
+    let note = (!skipped.is_empty()).then(|| skip_note(&skipped));
     if payloads.is_empty() {
-        let skip_summary =
-            skipped.map_or_else(|| "it has no packets".to_owned(), |skipped| skipped.to_string());
-        return Err(file_error(format!("no UDP datagram to send: {skip_summary}")));
+        let note = note.unwrap_or_else(|| "it has no packets".to_owned());
+        return Err(file_error(format!("no UDP datagram to send: {note}")));
     }
-    Ok((payloads, skipped))
+    Ok((payloads, note))
 }
 
 /// Accepts a packet of a link, or returns why no packet of that link can be accepted.
@@ -206,7 +202,8 @@ fn walk_pcapng(bytes: &[u8], add_packet: &mut Take<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn packet_content(link: u32, packet: &[u8]) -> Result<PacketContent<'_>, String> {
+/// The payload of a packet, or why it is left out; an error if no packet of that link can be read.
+fn udp_payload(link: u32, packet: &[u8]) -> Result<Result<&[u8], SkipReason>, String> {
     let sliced = match link {
         ETHERNET => SlicedPacket::from_ethernet(packet),
         LINUX_SLL => SlicedPacket::from_linux_sll(packet),
@@ -215,7 +212,7 @@ fn packet_content(link: u32, packet: &[u8]) -> Result<PacketContent<'_>, String>
                 let kind = u16::from_be_bytes([header[0], header[1]]);
                 SlicedPacket::from_ether_type(EtherType(kind), payload)
             }
-            None => return Ok(PacketContent::CutShort),
+            None => return Ok(Err(SkipReason::CutShort)),
         },
         RAW | IPV4 | IPV6 => SlicedPacket::from_ip(packet),
         other => {
@@ -223,35 +220,18 @@ fn packet_content(link: u32, packet: &[u8]) -> Result<PacketContent<'_>, String>
         }
     };
     Ok(match sliced {
-        Err(SliceError::Len(_)) => PacketContent::CutShort,
-        Err(_) => PacketContent::Malformed,
-        Ok(sliced) if sliced.is_ip_payload_fragmented() => PacketContent::Fragment,
-        Ok(SlicedPacket { transport: Some(TransportSlice::Udp(datagram)), .. }) => {
-            PacketContent::Payload(datagram.payload())
-        }
-        Ok(_) => PacketContent::NotUdp,
+        Err(SliceError::Len(_)) => Err(SkipReason::CutShort),
+        Err(_) => Err(SkipReason::Malformed),
+        Ok(sliced) if sliced.is_ip_payload_fragmented() => Err(SkipReason::Fragment),
+        Ok(SlicedPacket { transport: Some(TransportSlice::Udp(datagram)), .. }) => Ok(datagram.payload()),
+        Ok(_) => Err(SkipReason::NotUdp),
     })
 }
 
-impl fmt::Display for SkippedPackets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reasons = [
-            (self.not_udp, "not UDP"),
-            (self.fragments, "fragments"),
-            (self.cut_short, "cut short"),
-            (self.malformed, "malformed"),
-            (self.empty, "without payload"),
-            (self.too_short_for_the_tag, "too short for the tag"),
-        ];
-        let total: usize = reasons.iter().map(|(count, _)| count).sum();
-        write!(f, "{total} packet{} left out:", if total == 1 { "" } else { "s" })?;
-        let mut separator = " ";
-        for (count, reason) in reasons.iter().filter(|(count, _)| *count > 0) {
-            write!(f, "{separator}{count} {reason}")?;
-            separator = ", ";
-        }
-        Ok(())
-    }
+fn skip_note(skipped: &BTreeMap<SkipReason, usize>) -> String {
+    let total: usize = skipped.values().sum();
+    let counts: Vec<String> = skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    format!("{total} packet{} left out: {}", if total == 1 { "" } else { "s" }, counts.join(", "))
 }
 
 #[cfg(test)]
@@ -386,7 +366,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..120),
             link in prop::sample::select(vec![ETHERNET, RAW, LINUX_SLL, LINUX_SLL2]),
         ) {
-            prop_assert!(packet_content(link, &bytes).is_ok());
+            prop_assert!(udp_payload(link, &bytes).is_ok());
         }
     }
 }

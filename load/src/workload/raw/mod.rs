@@ -29,7 +29,7 @@ pub fn from_hex(text: &str, file: &str, tag: Option<EchoedTag>) -> Result<Prepar
 /// No capture, another kind of link, or no datagram to send; `file` names the capture in errors.
 pub fn from_pcap(bytes: &[u8], file: &str, tag: Option<EchoedTag>) -> Result<PreparedExchange, SourceError> {
     let (requests, skipped) = capture::payloads(bytes, file, tag)?;
-    let notes = skipped.map(|skipped| format!("{file}: {skipped}")).into_iter().collect();
+    let notes = skipped.map(|note| format!("{file}: {note}")).into_iter().collect();
     Ok(exchange(requests, tag, notes))
 }
 
