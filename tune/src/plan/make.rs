@@ -86,7 +86,7 @@ impl PlanMaker<'_> {
             false => Severity::Note,
         };
         match self.profile.verdict(finding.id) {
-            FindingPolicy::Fix(from) if finding.severity_under_load >= from.max(least_severity) => {}
+            FindingPolicy::Fix(from) if finding.severity_under_load >= least_severity.max(*from) => {}
             FindingPolicy::Fix(from) => {
                 let skip_reason = format!("{} fixes it from the severity {from} on.", self.profile.name);
                 return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
