@@ -142,14 +142,14 @@ fn findings(
     file: &ProfileFile,
 ) -> Result<BTreeMap<String, FindingPolicy>, ProfileError> {
     let mut policies: BTreeMap<String, (&str, FindingPolicy)> = BTreeMap::new();
-    let mut add = |table: &'static str, key: &Spanned<String>, policy: FindingPolicy| {
-        match policies.insert(id(source, key)?, (table, policy)) {
-            Some((other, _)) => {
-                let message = format!("'{}' is in {other} and in {table}", key.get_ref());
-                Err(source.wrong(Some(key.span()), message))
-            }
-            None => Ok(()),
+    let mut add = |table: &'static str, key: &Spanned<String>, policy: FindingPolicy| match policies
+        .insert(id(source, key)?, (table, policy))
+    {
+        Some((other, _)) => {
+            let message = format!("'{}' is in {other} and in {table}", key.get_ref());
+            Err(source.wrong(Some(key.span()), message))
         }
+        None => Ok(()),
     };
     for (key, severity) in &file.fix {
         add("[fix]", key, FindingPolicy::Fix(*severity))?;
