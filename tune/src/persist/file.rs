@@ -76,18 +76,7 @@ impl FileContent {
 
 /// The missing parent directories of a file, the outermost first.
 pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
-    let directory = path.parent().ok_or_else(|| not_a_path(path))?;
-    let mut missing = Vec::new();
-    match walk(directory, &mut |parent, name, path| {
-        if missing.is_empty() && rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            return Ok(PathComponent::Enter);
-        }
-        missing.push(path.to_owned());
-        Ok(PathComponent::Pass)
-    }) {
-        Ok(_) => Ok(missing),
-        Err(error) => Err(error),
-    }
+    Ok(open_parent(path)?.1)
 }
 
 // Creates a directory unless it exists. Its parent has to exist.
@@ -119,18 +108,15 @@ pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
 impl OpenedDirectory {
     /// Opens the directory of a file.
     pub(super) fn of(path: &Path) -> Result<Self, PlaceError> {
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
-        let parent = path.parent().ok_or_else(|| not_a_path(path))?;
-        let directory = walk(parent, &mut |_, _, _| Ok(PathComponent::Enter))?;
-        Ok(Self { directory, name: name.to_owned(), path: path.to_owned() })
+        Self::find(path)?.ok_or_else(|| refused("open the directory of", path, Errno::NOENT))
     }
 
     // Like [`Self::of`], but `None` if the directory is missing.
     pub(super) fn find(path: &Path) -> Result<Option<Self>, PlaceError> {
-        match Self::of(path) {
-            Err(PlaceError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-            location => location.map(Some),
-        }
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
+        let (directory, missing) = open_parent(path)?;
+        let location = Self { directory, name: name.to_owned(), path: path.to_owned() };
+        Ok(missing.is_empty().then_some(location))
     }
 
     pub(super) fn occupant(&self) -> Result<PathOccupant, PlaceError> {
@@ -254,39 +240,36 @@ fn temporary_name(name: &str) -> String {
     format!(".{name}.linerate-new")
 }
 
-enum PathComponent {
-    Enter,
-    Pass,
-}
-
-/// Opens a directory component by component without following links.
-fn walk(
-    directory: &Path,
-    at_each: &mut dyn FnMut(&OwnedFd, &str, &Path) -> Result<PathComponent, PlaceError>,
-) -> Result<OwnedFd, PlaceError> {
+/// Opens the directory of a file, or the innermost of its parents that exists, component by component
+/// without following links. Returns the missing directories, too, the outermost first.
+fn open_parent(file: &Path) -> Result<(OwnedFd, Vec<PathBuf>), PlaceError> {
+    let directory = file.parent().ok_or_else(|| not_a_path(file))?;
     let relative = directory.strip_prefix("/").map_err(|_| not_a_path(directory))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut path = PathBuf::from("/");
     let mut parent =
         rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| refused("open", &path, errno))?;
+    let mut missing = Vec::new();
     for component in relative.components() {
         let std::path::Component::Normal(name) = component else { return Err(not_a_path(directory)) };
         let name = name.to_str().ok_or_else(|| not_a_path(directory))?;
         path.push(name);
-        if let PathComponent::Enter = at_each(&parent, name, &path)? {
-            parent = open_directory(&parent, name).map_err(|errno| {
+        let opened = if missing.is_empty() { open_directory(&parent, name) } else { Err(Errno::NOENT) };
+        match opened {
+            Ok(opened) => parent = opened,
+            Err(Errno::NOENT) => missing.push(path.clone()),
+            Err(errno) => {
                 let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
                 let is_link =
                     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-                if is_link {
-                    PlaceError::Link { path: path.display().to_string() }
-                } else {
-                    refused("open", &path, errno)
-                }
-            })?;
+                return Err(match is_link {
+                    true => PlaceError::Link { path: path.display().to_string() },
+                    false => refused("open", &path, errno),
+                });
+            }
         }
     }
-    Ok(parent)
+    Ok((parent, missing))
 }
 
 fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
