@@ -115,14 +115,11 @@ impl JournalWriter {
     }
 
     /// Makes sure that there is space for these records, if the file system can reserve it.
-    pub fn reserve<'a>(
-        &self,
-        records: impl IntoIterator<Item = &'a JournalRecord>,
-    ) -> Result<(), JournalError> {
+    pub fn reserve(&self, records: impl IntoIterator<Item = JournalRecord>) -> Result<(), JournalError> {
         let path = self.store.journal_path();
         let mut bytes = 0;
         for record in records {
-            let entry = JournalLine { sequence: u64::MAX, unix_seconds: u64::MAX, record: record.clone() };
+            let entry = JournalLine { sequence: u64::MAX, unix_seconds: u64::MAX, record };
             bytes += to_line(&entry, &path)?.len() as u64;
         }
         if bytes == 0 {
