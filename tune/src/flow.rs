@@ -186,13 +186,7 @@ impl<'a> FlowDraft<'a> {
     }
 
     fn add_skipped(&mut self, title: String, reason: &str) {
-        self.skipped.push(SkippedFinding {
-            finding: "flow".to_owned(),
-            severity: "note".to_owned(),
-            title,
-            why: reason.to_owned(),
-            commands: Vec::new(),
-        });
+        self.skipped.push(SkippedFinding::note("flow", title, reason));
     }
 
     fn add_rule(&mut self) -> Result<(), FlowError> {

@@ -310,13 +310,8 @@ impl BoostDraft {
             .into_iter()
             .map(|(why, subjects)| BoostRefusal { what: list_first(&subjects), why })
             .collect();
-        let skipped_finding = |refusal: &BoostRefusal| SkippedFinding {
-            finding: "boost".to_owned(),
-            severity: "note".to_owned(),
-            title: refusal.what.clone(),
-            why: refusal.why.clone(),
-            commands: Vec::new(),
-        };
+        let skipped_finding =
+            |refusal: &BoostRefusal| SkippedFinding::note("boost", refusal.what.clone(), &refusal.why);
         BoostPlan {
             plan: TunePlan {
                 cpus,

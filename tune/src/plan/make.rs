@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use linerate_host::finding::{Finding, Severity};
+use linerate_host::setting::QueueDirection;
 use linerate_host::stage::HostView;
 use linerate_host::stage::spread::{PacketSpread, RpsTarget};
 use linerate_host::{CpuSet, Diagnosis, Host, PacketPath, Setting};
@@ -250,22 +251,21 @@ impl PlanMaker<'_> {
         for spread in spreads.iter_mut().filter(|spread| keeps_queues(&&**spread)) {
             let is_held_back = self.holds_back(spread, expected_path);
             // A placement that waits is reported once, in its final form.
-            let sets_rps = !waiting_interfaces.contains(&spread.interface)
+            let requires_rps = !waiting_interfaces.contains(&spread.interface)
                 && self.add_placements(expected_path, spread, PlacementOwner::Receive, is_held_back);
-            if is_held_back || !sets_rps {
-                layout::keep_receive(expected_path, spread);
+            let sets_rps = requires_rps && !is_held_back;
+            if !sets_rps {
+                let direction = QueueDirection::Receive;
+                spread.receive = layout::current_cpus(expected_path, &spread.interface, direction);
             }
             let sets_xps = self.add_placements(expected_path, spread, PlacementOwner::Transmit, false);
             if !sets_xps {
-                layout::keep_transmit(expected_path, spread);
+                let direction = QueueDirection::Transmit;
+                spread.transmit = layout::current_cpus(expected_path, &spread.interface, direction);
             }
-            let moves_interrupts = !policy.stays.contains(&spread.interface);
-            if moves_interrupts || sets_xps || sets_rps && !is_held_back {
-                self.keep_other_settings(
-                    expected_path,
-                    spread,
-                    [moves_interrupts, sets_rps && !is_held_back, sets_xps],
-                );
+            let changed = [!policy.stays.contains(&spread.interface), sets_rps, sets_xps];
+            if changed.contains(&true) {
+                self.keep_other_settings(expected_path, spread, changed);
             }
         }
         spreads

@@ -146,13 +146,7 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
 }
 
 fn skip_setting(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
-    draft.skipped.push(SkippedFinding {
-        finding: "profile".to_owned(),
-        severity: "note".to_owned(),
-        title: format!("{setting} stays as it is"),
-        why,
-        commands: Vec::new(),
-    });
+    draft.skipped.push(SkippedFinding::note("profile", format!("{setting} stays as it is"), why));
 }
 
 /// The pairs that the driver supports.
