@@ -55,46 +55,27 @@ pub(super) fn fix(
     Ok(FixOutcome::Done { done, refused })
 }
 
-/// Reads the steering of each group again, so that a plan starts from the current values.
-pub(super) fn refresh_steering(host: &Host, server: &mut ObservedServer) {
+/// Reads the steering of each group and the CPUs of each reader again, so that a plan starts from the
+/// current values. A value that cannot be read now stays.
+pub(super) fn refresh_server(host: &Host, server: &mut ObservedServer) {
     let namespace = server.namespace;
     for group in server.groups.iter_mut().filter(|group| group.reuseport) {
         let setting = Setting::Steering { namespace, protocol: group.protocol, local: group.local };
-        // If it cannot be read now, the last value stays.
         if let Ok(value) = setting.read(host) {
             group.steering = Known::Value(value.to_string());
         }
     }
-}
-
-pub(super) fn update_server(server: &mut ObservedServer, plan: &TunePlan) {
-    for change in &plan.changes {
-        match &change.setting {
-            Setting::Steering { protocol, local, .. } => {
-                let group = server
-                    .groups
-                    .iter_mut()
-                    .find(|group| group.protocol == *protocol && group.local == *local);
-                if let (Some(group), Ok(table)) = (group, change.to.as_str().parse::<SteeringTable>()) {
-                    group.steering = Known::Value(table.to_string());
-                }
-            }
-            Setting::ThreadCpus { pid, tid, .. } => {
-                let reader =
-                    server.readers.iter_mut().find(|reader| (reader.pid, reader.tid) == (*pid, *tid));
-                if let (Some(reader), Ok(cpus)) = (reader, CpuSet::from_list(change.to.as_str())) {
-                    reader.allowed = Known::Value(cpus);
-                }
-            }
-            _ => {}
+    for reader in &mut server.readers {
+        let setting = Setting::ThreadCpus { pid: reader.pid, tid: reader.tid, started: reader.started };
+        if let Some(cpus) = setting.read(host).ok().and_then(|now| CpuSet::from_list(now.as_str()).ok()) {
+            reader.allowed = Known::Value(cpus);
         }
     }
 }
 
 /// A plan without the changes that are in effect.
 pub(super) fn without_effective_changes(mut plan: TunePlan) -> TunePlan {
-    let differs = |from: &SettingValue, to: &SettingValue, setting: &Setting| !setting.same(from, to);
-    plan.changes.retain(|change| differs(&change.from, &change.to, &change.setting));
+    plan.changes.retain(|change| !change.setting.same(&change.from, &change.to));
     plan
 }
 

@@ -27,14 +27,14 @@ impl ServerSample {
             // The id was reused by another process.
             let is_other_process = started.is_some_and(|started| started != 0 && started != started_now);
             // A first thread that has ended stays listed, and its state is that of the process.
-            let tasks = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-            let threads: Vec<u32> = parse_numbers(&tasks).filter(|tid| !task.ended || *tid != pid).collect();
+            let mut threads = host.list_numbers(&format!("/proc/{pid}/task"), "").unwrap_or_default();
+            threads.retain(|tid| !task.ended || *tid != pid);
             if threads.is_empty() || is_other_process || sample.processes.insert(pid, started_now).is_some() {
                 continue;
             }
             for tid in threads {
                 sample.threads.insert((pid, tid));
-                pending.extend(children(host, pid, tid).map(|child| (child, None)));
+                pending.extend(children(host, pid, tid).into_iter().map(|child| (child, None)));
             }
         }
         sample.sockets =
@@ -49,21 +49,13 @@ impl ServerSample {
 
 /// Children of a thread that run the same program. Other children, such as scripts, read none of
 /// its sockets.
-fn children(host: &Host, pid: u32, tid: u32) -> impl Iterator<Item = u32> {
+fn children(host: &Host, pid: u32, tid: u32) -> Vec<u32> {
     let text = host.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let child_pids: BTreeSet<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let mut pids: Vec<u32> = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
     let program = |pid: u32| host.read_link(&format!("/proc/{pid}/exe")).ok();
-    let own_program = if child_pids.is_empty() { None } else { program(pid) };
-    let same_program: Vec<u32> = child_pids
-        .into_iter()
-        .filter(|child| own_program.is_none() || program(*child) == own_program)
-        .collect();
-    same_program.into_iter()
-}
-
-fn parse_numbers(names: &[String]) -> impl Iterator<Item = u32> + '_ {
-    names.iter().filter_map(|name| name.parse().ok())
+    let own_program = if pids.is_empty() { None } else { program(pid) };
+    pids.retain(|child| own_program.is_none() || program(*child) == own_program);
+    pids
 }
 
 /// Inodes of the UDP sockets that are bound to these ports in the network namespace of a process.
