@@ -187,7 +187,7 @@ impl BoostWatch<'_> {
         if dead.is_empty() {
             return;
         }
-        fix::refresh_steering(self.host, server);
+        fix::refresh_server(self.host, server);
         self.waiting.extend(dead.iter().map(lost_event));
         self.dead.extend(dead);
         self.needs_fix = true;
@@ -229,7 +229,7 @@ impl BoostWatch<'_> {
         }
         self.waiting.extend(found.into_iter().map(found_event));
         self.waiting.extend(lost.into_iter().map(lost_event));
-        fix::refresh_steering(self.host, &mut merged);
+        fix::refresh_server(self.host, &mut merged);
         self.known = Some((merged, path));
         self.needs_fix |= has_changed;
     }
@@ -290,9 +290,7 @@ impl BoostWatch<'_> {
             FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
             FixOutcome::Done { done, refused } => {
                 self.needs_fix = false;
-                if refused.is_empty() {
-                    fix::update_server(server, &plan);
-                }
+                fix::refresh_server(self.host, server);
                 self.last_warning = None;
                 self.report_events(done);
                 refused.into_iter().for_each(|warning| self.warn(warning));

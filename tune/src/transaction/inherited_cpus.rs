@@ -30,8 +30,7 @@ pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, Setti
     let roots: BTreeSet<u32> = pinned.iter().map(|(pid, ..)| *pid).collect();
     let mut inherited = Vec::new();
     for (pid, root) in descendants(host, &roots) {
-        let names = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-        for tid in names.iter().filter_map(|name| name.parse().ok()) {
+        for tid in host.list_numbers(&format!("/proc/{pid}/task"), "").unwrap_or_default() {
             let Ok(setting) = Setting::thread_cpus(host, pid, tid) else { continue };
             let Setting::ThreadCpus { started, .. } = setting else { continue };
             if started < start || tune.tracked(&setting).is_some() {
@@ -57,12 +56,9 @@ fn has_thread_since(host: &Host, pid: u32, started: u64) -> bool {
 
 /// `roots` and their descendants, each with its root.
 fn descendants(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
-    let names = host.list("/proc").unwrap_or_default();
-    let parents: BTreeMap<u32, u32> = names
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .filter_map(|pid: u32| Some((pid, parent(host, pid)?)))
-        .collect();
+    let pids = host.list_numbers("/proc", "").unwrap_or_default().into_iter();
+    let parent = |pid: u32| TaskStat::of_process(host, pid).ok()?.parent;
+    let parents: BTreeMap<u32, u32> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let root = |pid: u32| {
         let mut ancestor = pid;
         // Reused process ids could form a cycle: a chain has at most as many links as processes exist.
@@ -75,10 +71,6 @@ fn descendants(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
         None
     };
     parents.keys().copied().filter_map(root).collect()
-}
-
-fn parent(host: &Host, pid: u32) -> Option<u32> {
-    TaskStat::of_process(host, pid).ok()?.parent
 }
 
 // A moment in clock ticks since boot, rounded down by a second.

@@ -82,13 +82,10 @@ fn inode(link: &str) -> Option<u64> {
 
 /// A file below `/proc/PID/{directory}` that refers to the namespace.
 fn of_process(host: &Host, target_inode: u64, directory: &str, file: &str) -> Option<String> {
-    let numbers = |path: &str| {
-        let names = host.list(path).unwrap_or_default();
-        names.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let numbers = |path: &str| host.list_numbers(path, "").unwrap_or_default().into_iter();
     let mut files = numbers("/proc").flat_map(|pid| {
         let path = format!("/proc/{pid}/{directory}");
-        numbers(&path).map(|number| format!("{path}/{number}{file}")).collect::<Vec<_>>()
+        numbers(&path).map(move |number| format!("{path}/{number}{file}"))
     });
     files.find(|file| host.read_link(file).is_ok_and(|link| inode(&link) == Some(target_inode)))
 }
