@@ -17,24 +17,10 @@ const LARGEST_FILE: u64 = 16 << 20;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Why a file could not be written, read or removed.
+/// Why a file could not be written, read or removed, in one line.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
-    #[error("cannot {what} {path}: {source}")]
-    System {
-        /// The attempted operation.
-        what: &'static str,
-        /// The file or directory.
-        path: String,
-        source: io::Error,
-    },
-    /// A directory of the path is a symbolic link.
-    #[error("{path} is a symbolic link, and nothing is written through one")]
-    Link { path: String },
-    /// Not an absolute path of a file.
-    #[error("{path}: not a path below a directory")]
-    Path { path: String },
-}
+#[error("{0}")]
+pub struct PlaceError(String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathOccupant {
@@ -143,7 +129,7 @@ impl OpenedDirectory {
         let file = file.map_err(|errno| self.refused("open", errno))?;
         let mut content = Vec::new();
         let result = File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content);
-        result.map_err(|source| self.failed("read", source))?;
+        result.map_err(|error| failed("read", &self.path, &error))?;
         if content.len() as u64 > LARGEST_FILE {
             return Ok(PathOccupant::Other);
         }
@@ -192,10 +178,10 @@ impl OpenedDirectory {
         // The umask reduces the mode given to open.
         rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| self.refused("set the mode of", errno))?;
         let mut file = File::from(file);
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
             // As above: the write error is the one to report.
             let _ = self.remove();
-            self.failed("write", source)
+            failed("write", &self.path, &error)
         })
     }
 
@@ -215,7 +201,7 @@ impl OpenedDirectory {
     }
 
     fn directory(&self) -> Result<OwnedFd, PlaceError> {
-        self.directory.try_clone().map_err(|source| self.failed("open the directory of", source))
+        self.directory.try_clone().map_err(|error| failed("open the directory of", &self.path, &error))
     }
 
     fn sync(&self) -> Result<(), PlaceError> {
@@ -226,12 +212,8 @@ impl OpenedDirectory {
         }
     }
 
-    fn refused(&self, operation: &'static str, errno: Errno) -> PlaceError {
-        self.failed(operation, errno.into())
-    }
-
-    fn failed(&self, operation: &'static str, source: io::Error) -> PlaceError {
-        PlaceError::System { what: operation, path: self.path.display().to_string(), source }
+    fn refused(&self, operation: &str, errno: Errno) -> PlaceError {
+        refused(operation, &self.path, errno)
     }
 }
 
@@ -262,10 +244,9 @@ fn open_parent(file: &Path) -> Result<(OwnedFd, Vec<PathBuf>), PlaceError> {
                 let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
                 let is_link =
                     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-                return Err(match is_link {
-                    true => PlaceError::Link { path: path.display().to_string() },
-                    false => refused("open", &path, errno),
-                });
+                let link =
+                    || format!("{} is a symbolic link, and nothing is written through one", path.display());
+                return Err(if is_link { PlaceError(link()) } else { refused("open", &path, errno) });
             }
         }
     }
@@ -277,12 +258,16 @@ fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, name, flags, Mode::empty())
 }
 
-fn refused(operation: &'static str, path: &Path, errno: Errno) -> PlaceError {
-    PlaceError::System { what: operation, path: path.display().to_string(), source: errno.into() }
+fn refused(operation: &str, path: &Path, errno: Errno) -> PlaceError {
+    failed(operation, path, &errno.into())
+}
+
+pub(super) fn failed(operation: &str, path: &Path, error: &io::Error) -> PlaceError {
+    PlaceError(format!("cannot {operation} {}: {error}", path.display()))
 }
 
 fn not_a_path(path: &Path) -> PlaceError {
-    PlaceError::Path { path: path.display().to_string() }
+    PlaceError(format!("{}: not a path below a directory", path.display()))
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -369,10 +354,8 @@ mod tests {
     #[test]
     fn relative_paths_dot_dot_and_root_are_rejected() {
         for path in ["etc/x", "/etc/../x/y", "/"] {
-            assert!(
-                matches!(OpenedDirectory::of(Path::new(path)).map(drop), Err(PlaceError::Path { .. })),
-                "{path}"
-            );
+            let error = OpenedDirectory::of(Path::new(path)).map(drop).expect_err("rejected").to_string();
+            assert!(error.ends_with("not a path below a directory"), "{path}: {error}");
         }
     }
 }

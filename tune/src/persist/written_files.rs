@@ -102,11 +102,7 @@ impl PersistFiles {
     /// [`PersistError::Place`] if a file could not be written: [`unpersist`] removes the other
     /// files.
     pub fn write(&self, writer: &mut JournalWriter, root: &Path) -> Result<WrittenFiles, PersistError> {
-        let root = root.canonicalize().map_err(|source| PlaceError::System {
-            what: "find",
-            path: root.display().to_string(),
-            source,
-        })?;
+        let root = root.canonicalize().map_err(|error| file::failed("find", root, &error))?;
         let standing_files = read_standing_files(writer)?;
         let pending_files =
             self.files.iter().map(|file| pending_file(file, &root)).collect::<Result<Vec<_>, _>>()?;
