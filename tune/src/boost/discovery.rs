@@ -139,14 +139,19 @@ pub enum ReaderEvidence {
     Assumed,
 }
 
+/// Capabilities that a boost requires.
+const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
+                            CAP_SYS_NICE to pin its threads";
+
 /// Why a server cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     /// There is no such server, or its processes are in another namespace.
     #[error("{0}")]
     NotThere(String),
-    #[error("{what}: not permitted: this requires {capability}: run it as root")]
-    NotPermitted { what: String, capability: &'static str },
+    /// For this action.
+    #[error("{0}: not permitted: this requires {CAPABILITIES}: run it as root")]
+    NotPermitted(String),
     #[error(transparent)]
     Host(#[from] HostError),
 }
