@@ -159,9 +159,7 @@ impl<'a> GuardWatch<'a> {
     }
 
     fn read_tune(&self) -> Result<RecordedTune, TuneError> {
-        let tunes = self.store.read()?.tunes();
-        let tune = tunes.into_iter().find(|tune| tune.begun.tune == self.tune);
-        tune.ok_or(TuneError::NoSuchTune { tune: self.tune })
+        self.store.read()?.tune(self.tune).ok_or(TuneError::NoSuchTune { tune: self.tune })
     }
 
     fn wait(&mut self) -> Result<(), JournalError> {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use linerate_host::delivery::DeliveryReport;
-use linerate_host::setting::SocketAt;
+use linerate_host::setting::{SocketAt, SteeringTable};
 use linerate_host::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
 use linerate_host::stage::thread::ThreadSightings;
 use linerate_host::{BackgroundThread, CpuSet, Host, HostError, Known, PacketPath, Setting};
@@ -272,6 +272,15 @@ impl ServerGroup {
         let member = |socket: &SocketState| GroupSocket::of(socket, &service.name(), pids);
         let members = service.sockets.iter().map(member).collect::<Result<_, _>>()?;
         Ok(Self { protocol, local, reuseport, members, ordered: service.ordered, steering })
+    }
+
+    pub(super) fn cookies(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().map(|member| member.socket.cookie)
+    }
+
+    /// The table of linerate's program, if it steers the group.
+    pub(super) fn table(&self) -> Option<SteeringTable> {
+        self.steering.value()?.parse().ok()
     }
 }
 

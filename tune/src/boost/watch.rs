@@ -79,12 +79,7 @@ pub fn watch(
     report: &mut dyn FnMut(WatchEvent),
 ) -> Result<(), TuneError> {
     let mut journaled_tune = JournaledTune::of(store, tune);
-    let tunes = store.read()?.tunes();
-    let pins = tunes
-        .iter()
-        .find(|recorded| recorded.begun.tune == tune)
-        .map(pins::pinned_threads)
-        .unwrap_or_default();
+    let pins = store.read()?.tune(tune).map(|tune| pins::pinned_threads(&tune)).unwrap_or_default();
     let mut waiter = ProcessWaiter::default();
     let mut watch = BoostWatch {
         host,

@@ -182,7 +182,7 @@ fn replies(server: &ObservedServer, group: &ServerGroup) -> Result<(u64, u32), S
 }
 
 fn has_socket(group: &ServerGroup, cookie: u64) -> bool {
-    group.members.iter().any(|member| member.socket.cookie == cookie)
+    group.cookies().any(|own_cookie| own_cookie == cookie)
 }
 
 fn smallest_mtu(path: &PacketPath) -> Result<(&LinkState, u32), String> {

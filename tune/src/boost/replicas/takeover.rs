@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use linerate_host::setting::{SettingValue, SteeringTable};
+use linerate_host::setting::SettingValue;
 use linerate_host::socket_redirect::{make_group, set_reuseport, socket_copy};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting};
@@ -116,12 +116,11 @@ impl ServerTakeover {
                 }
                 continue;
             }
-            let cookies: Vec<u64> = group.members.iter().map(|member| member.socket.cookie).collect();
             let setting = Setting::Steering { namespace, protocol: SocketProtocol::Udp, local };
             let steering = group.steering.value().map_or("unknown", String::as_str);
             let is_new = steering == "none";
             let table = match is_new {
-                true => SettingValue::new(placement.same_for_all(&cookies).to_string()),
+                true => SettingValue::new(placement.same_for_all(group.cookies()).to_string()),
                 false => SettingValue::new(steering),
             };
             let steer = || setting.write(host, &table).map_err(io::Error::other);
@@ -130,7 +129,7 @@ impl ServerTakeover {
             }
             let result = match is_new {
                 true => steer(),
-                false if steering.parse::<SteeringTable>().is_ok() => Ok(()),
+                false if group.table().is_some() => Ok(()),
                 false => Err(io::Error::other(format!("{local} is steered by another program ({steering})"))),
             };
             result.map_err(|error| ReplicaError::NotSteered { why: error.to_string() })?;

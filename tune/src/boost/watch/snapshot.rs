@@ -6,11 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use linerate_host::Known;
-
 use super::sample::ServerSample;
 use crate::boost::ObservedServer;
-use crate::boost::discovery::{ReaderEvidence, ReaderThread};
+use crate::boost::discovery::{ReaderEvidence, ReaderThread, ServerGroup};
 
 pub(super) fn remove_dead(server: &mut ObservedServer, sample: &ServerSample) -> Vec<ReaderThread> {
     let (living, dead) = std::mem::take(&mut server.readers)
@@ -85,21 +83,18 @@ pub(super) fn missing_readers<'s>(
 }
 
 pub(super) fn members(server: &ObservedServer) -> BTreeSet<u64> {
-    server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect()
+    server.groups.iter().flat_map(ServerGroup::cookies).collect()
 }
 
 /// Whether a socket of a reuseport group has no known reader or several, so that datagrams have to be traced.
 pub(super) fn is_unclear(server: &ObservedServer) -> bool {
     let groups = server.groups.iter().filter(|group| group.reuseport && group.members.len() > 1);
-    groups.flat_map(|group| &group.members).any(|member| server.readers_of(member.socket.cookie).count() != 1)
+    groups.flat_map(ServerGroup::cookies).any(|cookie| server.readers_of(cookie).count() != 1)
 }
 
 /// Whether the steering program gives packets to a socket without a known reader.
 pub(super) fn feeds_unread_sockets(server: &ObservedServer) -> bool {
-    let table = |steering: &Known<String>| {
-        steering.value().and_then(|text| text.parse::<linerate_host::setting::SteeringTable>().ok())
-    };
-    let tables = server.groups.iter().filter_map(|group| table(&group.steering));
+    let tables = server.groups.iter().filter_map(ServerGroup::table);
     let mut fed_sockets = tables.flat_map(|table| table.by_cpu.into_values().flatten());
     fed_sockets.any(|cookie| server.readers_of(cookie).next().is_none())
 }
@@ -133,6 +128,8 @@ fn is_new(reader: &ReaderThread, known: &ObservedServer) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use linerate_host::Known;
+
     use super::*;
     use crate::boost::plan::sample;
 
