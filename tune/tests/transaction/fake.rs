@@ -9,7 +9,7 @@ use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::status::JournalStatus;
-use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, UndoReport, undo};
+use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -195,4 +195,19 @@ pub(crate) fn undo_until_finished(
 
 pub(crate) fn begin() -> TuneStart<'static> {
     TuneStart::new("test", vec!["linerate".to_owned()])
+}
+
+/// Makes a tune of these changes. Refused changes do not end it.
+pub(crate) fn tune(
+    scratch: &Scratch,
+    target: &impl ChangeTarget,
+    start: TuneStart<'_>,
+    changes: &[(Setting, SettingValue)],
+) -> Result<(), TuneError> {
+    let mut writer = scratch.lock();
+    let mut transaction = TuneTransaction::begin(&mut writer, target, start)?;
+    for (setting, to) in changes {
+        transaction.change(target, setting, to)?;
+    }
+    transaction.end(None)
 }

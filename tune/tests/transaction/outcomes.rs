@@ -13,13 +13,10 @@ use linerate_tune::transaction::{
 };
 use linerate_tune::{NamedDevice, TunePlan};
 
-use crate::fake::{Fake, Manner, Scratch, begin, setting, status, value};
+use crate::fake::{self, Fake, Manner, Scratch, begin, setting, status, value};
 
 fn tune(scratch: &Scratch, target: &impl ChangeTarget, start: TuneStart<'_>, setting: &Setting, to: &str) {
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, target, start).expect("begun");
-    transaction.change(target, setting, &value(to)).expect("made");
-    transaction.end(None).expect("ended");
+    fake::tune(scratch, target, start, &[(setting.clone(), value(to))]).expect("made");
 }
 
 #[test]
@@ -256,13 +253,8 @@ fn undo_restores_physical_interfaces_of_a_deleted_network_namespace() {
     ] {
         let scratch = Scratch::new();
         let host = in_namespace(7, "eth0", 4, device, "0");
-        let mut writer = scratch.lock();
-        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin()).expect("begun");
-        for setting in &settings {
-            transaction.change(&host, setting, &value("1")).expect("made");
-        }
-        transaction.end(None).expect("ended");
-        drop(writer);
+        let changes = settings.clone().map(|setting| (setting, value("1")));
+        fake::tune(&scratch, &host, begin(), &changes).expect("made");
         let host = in_namespace(1, name, 9, device_now, "1");
         let is_in_effect = status(&scratch, &host).tunes[0].settings[0].state == SettingState::InEffect;
         assert_eq!(is_in_effect, is_back, "{name} {device_now:?}");
@@ -301,34 +293,44 @@ fn apply(transaction: &mut TuneTransaction<'_>, fake: &Fake, plan: &TunePlan) ->
 }
 
 #[test]
-fn a_killed_tune_is_resumed_from_its_plan() {
-    // Each change has four events: a read, the start and the end of a write, and a read.
-    for kill in 0..12 {
-        let (fake, scratch) = (Fake::new(3), Scratch::new());
-        let original_plan = plan(3);
+fn a_killed_new_or_reopened_tune_is_resumed_from_its_plan() {
+    // Each change has four events: a read, the start and the end of a write, and a read. The first
+    // change of a reopened tune is in effect already and has one event, a read.
+    let new_tune = (0..12).map(|kill| (kill, 3, false));
+    for (kill, settings, is_reopened) in new_tune.chain((0..5).map(|kill| (kill, 2, true))) {
+        let (fake, scratch) = (Fake::new(settings), Scratch::new());
+        if is_reopened {
+            tune(&scratch, &fake, begin(), &setting(0), "5");
+        }
+        let original_plan = plan(settings);
         let completed = fake.fuse.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
             let begin = TuneStart { plan: Some(&original_plan), ..begin() };
-            let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin).expect("begun");
-            apply(&mut transaction, &fake, &original_plan);
+            let transaction = match is_reopened {
+                true => TuneTransaction::reopen(&mut writer, &fake, 1, &original_plan),
+                false => TuneTransaction::begin(&mut writer, &fake, begin),
+            };
+            apply(&mut transaction.expect("begun"), &fake, &original_plan);
         });
-        assert!(completed.is_none());
+        assert!(completed.is_none(), "{kill}");
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
         let (mut transaction, saved_plan) = TuneTransaction::resume(&mut writer, &fake).expect("resumed");
         assert_eq!((transaction.id(), &saved_plan), (1, &original_plan));
         let results = apply(&mut transaction, &fake, &saved_plan);
         let already_count = results.iter().filter(|result| **result == ChangeOutcome::Already).count();
-        assert!(already_count >= kill as usize / 4, "{kill}: {results:?}");
+        let least_count = if is_reopened { 1 } else { kill as usize / 4 };
+        assert!(already_count >= least_count, "{kill}: {results:?}");
         transaction.end(None).expect("ended");
         let error = TuneTransaction::resume(&mut writer, &fake).expect_err("the tune is complete");
         assert!(matches!(error, TuneError::NothingToResume));
         drop(writer);
         let status = status(&scratch, &fake);
         assert!(!status.needs_attention(), "{status:?}");
-        assert_eq!(status.tunes[0].settings.len(), 3);
+        assert_eq!(status.tunes[0].settings.len(), settings);
         let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
         assert!(report.settings.iter().all(|setting| setting.outcome == UndoOutcome::Restored));
+        assert!((0..settings).all(|number| fake.now(&setting(number)) == "0"), "{kill}");
     }
 }
 
@@ -376,33 +378,6 @@ fn undo_of_a_reopened_tune_restores_the_first_original_values() {
     let error =
         TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("the tune is undone");
     assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));
-}
-
-#[test]
-fn a_reopened_tune_that_is_killed_is_resumed() {
-    // The first change is in effect already and has one event, a read. The second one has four: a
-    // read, the start and the end of a write, and a read.
-    for kill in 0..5 {
-        let (fake, scratch) = (Fake::new(2), Scratch::new());
-        tune(&scratch, &fake, begin(), &setting(0), "5");
-        let new_plan = plan(2);
-        let completed = fake.fuse.killed_at(Some(kill), || {
-            let mut writer = scratch.lock();
-            let mut transaction =
-                TuneTransaction::reopen(&mut writer, &fake, 1, &new_plan).expect("reopened");
-            apply(&mut transaction, &fake, &new_plan);
-        });
-        assert!(completed.is_none(), "{kill}");
-        assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
-        let mut writer = scratch.lock();
-        let (mut transaction, saved_plan) = TuneTransaction::resume(&mut writer, &fake).expect("resumed");
-        assert_eq!(saved_plan, new_plan);
-        apply(&mut transaction, &fake, &saved_plan);
-        transaction.end(None).expect("ended");
-        drop(writer);
-        undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-        assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "0".to_owned()));
-    }
 }
 
 #[test]
