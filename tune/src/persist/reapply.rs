@@ -227,7 +227,10 @@ impl<'a> ReapplyOptions<'a> {
                 }
             };
             match setting.read(boot_host.host()) {
-                Ok(from) => plan.changes.push(change(setting, from, persisted.value.clone())),
+                Ok(from) => {
+                    let to = persisted.value.clone();
+                    plan.changes.push(PlannedChange::new(setting, from, to, "it was made to last"));
+                }
                 Err(error) => {
                     let outcome = ReapplyOutcome::Refused { why: error.to_string() };
                     settled.push(reapplied_setting(&setting, &persisted.value, outcome));
@@ -237,12 +240,6 @@ impl<'a> ReapplyOptions<'a> {
         resolve_conflicts(&mut plan, &mut settled, boot_host.host());
         ReapplyPart { plan, settled }
     }
-}
-
-fn change(setting: Setting, from: SettingValue, to: SettingValue) -> PlannedChange {
-    // The finding is the setting, by which a skipped change is found.
-    let findings = vec![setting.to_string()];
-    PlannedChange { findings, ..PlannedChange::new(setting, from, to, "it was made to last") }
 }
 
 // Resolves conflicts with other owners, and skips changes that they would revert. Settings in effect
@@ -258,32 +255,21 @@ fn resolve_conflicts(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, h
         };
     plan.changes.retain(|change| !is_in_effect(change));
     for change in planned_changes {
-        let is_left_out = left_out.iter().any(|left| left.setting == change.setting);
-        let outcome = match (is_left_out, is_in_effect(&change)) {
-            (false, false) => continue,
-            (false, true) => ReapplyOutcome::Already,
-            (true, false) => ReapplyOutcome::Left { why: skip_reason(plan, &change) },
+        let left = left_out.iter().find(|left| left.setting == change.setting);
+        let outcome = match (left.and_then(skip_reason), is_in_effect(&change)) {
+            (None, false) => continue,
+            (None, true) => ReapplyOutcome::Already,
+            (Some(why), false) => ReapplyOutcome::Left { why },
             // A present value that does not last.
-            (true, true) => ReapplyOutcome::Left {
-                why: format!("it has this value now, but {}", skip_reason(plan, &change)),
-            },
+            (Some(why), true) => ReapplyOutcome::Left { why: format!("it has this value now, but {why}") },
         };
         settled.push(reapplied_setting(&change.setting, &change.to, outcome));
     }
 }
 
-fn skip_reason(plan: &TunePlan, change: &PlannedChange) -> String {
-    let skipped = plan.skipped.iter().find(|skipped| change.findings.contains(&skipped.finding));
-    skipped.map_or_else(
-        || "another program sets it".to_owned(),
-        |skipped| {
-            if skipped.commands.is_empty() {
-                skipped.why.clone()
-            } else {
-                format!("{}; {}", skipped.why, skipped.commands.join("; "))
-            }
-        },
-    )
+fn skip_reason(change: &PlannedChange) -> Option<String> {
+    let (reason, commands) = conflicts::revert_reason(change)?;
+    Some([&[reason], commands].concat().join("; "))
 }
 
 // Whether drivers reset the interface for this setting, so that queues and vectors change.
