@@ -70,7 +70,7 @@ pub(super) fn units(
             count(cpus.len(), "CPU"),
             count(units.len(), "thread"),
         );
-        advice.push(ServerAdvice { what: sentence, option: None, source: None });
+        advice.push(without_option(sentence));
     }
     let is_known = receiving.arrival_cpus().is_some();
     let misplaced_units =
@@ -114,22 +114,22 @@ fn with_options(
             product.into_iter().flat_map(|product| &product.options).filter(|option| option.gives == *effect)
         })
         .collect();
-    let (product, (first, further)) = match (product, options.split_first()) {
-        (Some(product), Some(options)) => (product, options),
-        (Some(product), None) => {
-            let sentence = format!(
-                "{sentence} {}: {} No option of it changes that, as far as is known here.",
-                product.name, product.shape
-            );
-            return vec![ServerAdvice { what: sentence, option: None, source: None }];
-        }
-        (None, _) => return vec![ServerAdvice { what: sentence, option: None, source: None }],
+    let Some(product) = product else { return vec![without_option(sentence)] };
+    let Some((first, further)) = options.split_first() else {
+        return vec![without_option(format!(
+            "{sentence} {}: {} No option of it changes that, as far as is known here.",
+            product.name, product.shape
+        ))];
     };
     let further_advice = |option: &&ProductOption| {
         let sentence = format!("{} has an option for {} too.", product.name, option.gives.in_words());
         option_advice(sentence, option, cpus)
     };
     std::iter::once(option_advice(sentence, first, cpus)).chain(further.iter().map(further_advice)).collect()
+}
+
+fn without_option(sentence: String) -> ServerAdvice {
+    ServerAdvice { what: sentence, option: None, source: None }
 }
 
 /// Advice with the option as a person writes it: the number of CPUs, the version that it requires.

@@ -5,7 +5,7 @@ use linerate_host::setting::{SocketKnob, SteeringTable};
 use linerate_host::{Setting, SettingValue};
 
 use super::group::{OwnedGroup, SteeringMethod, incoming_cpu, name};
-use super::unit::{CpuChooser, ThreadPlacement};
+use super::unit::ThreadPlacement;
 use crate::boost::ObservedServer;
 
 /// Source of the figures and of the mechanism of steering.
@@ -31,7 +31,7 @@ pub(super) fn change(setting: Setting, from: String, to: String, reason: String)
 /// Pins a thread to the CPU of its unit; `None` if it is bound to the CPU already. An error has the
 /// reason why it cannot be pinned.
 pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, String> {
-    if matches!(unit.chosen, CpuChooser::Bound | CpuChooser::OnlyOne) {
+    if unit.is_bound() {
         return Ok(None);
     }
     let reader = unit.reader;
