@@ -279,7 +279,6 @@ pub(super) fn journal_audits(text: &str) -> Option<(usize, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::recording::RecordedEntry;
     use linerate_host::{Host, HostRecording, Setting, SettingValue};
 
     use super::super::{SettingOwners, tests::claims};
@@ -318,10 +317,8 @@ mod tests {
 
     #[test]
     fn nftables_service_that_flushes_the_ruleset_claims_nft_tables() {
-        let mut recording = HostRecording::new();
-        recording.insert("/etc/nftables.conf", RecordedEntry::File("flush ruleset\n".into()));
-        let unit = "/lib/systemd/system/nftables.service";
-        recording.insert(NFTABLES_ENABLED[0], RecordedEntry::Link(unit.into()));
+        let recording = HostRecording::from_files([("/etc/nftables.conf", "flush ruleset\n")])
+            .with_links([(NFTABLES_ENABLED[0], "/lib/systemd/system/nftables.service")]);
         let table: Setting =
             serde_json::from_str(r#"{"nft_table": {"table": "linerate"}}"#).expect("a setting");
         let claims = SettingOwners::observe(&Host::rehearsal(recording))

@@ -1,6 +1,5 @@
 //! Reports about changes that are refused, that others changed, or that are gone.
 
-use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, Setting, SettingError, SettingValue};
 use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoReason::Asked;
@@ -162,14 +161,26 @@ fn a_tune_is_due_after_its_deadline_or_if_its_maker_is_gone() {
     assert_eq!(due(&recorded, "boot-2", 10, true), Some(Died));
 }
 
+/// The files of a host with an interface and these other files, each of one line.
+fn interface_files<const COUNT: usize>(
+    (name, index): (&str, u32),
+    files: [(String, &str); COUNT],
+) -> impl Iterator<Item = (String, String)> {
+    let address = "02:00:00:00:00:01".to_owned();
+    [
+        (format!("/sys/class/net/{name}/ifindex"), index.to_string()),
+        (format!("/sys/class/net/{name}/address"), address),
+        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1".to_owned()),
+    ]
+    .into_iter()
+    .chain(files.map(|(path, text)| (path, text.to_owned())))
+    .map(|(path, text)| (path, text + "\n"))
+}
+
 /// A host of one interface with a queue.
 fn with_interface(name: &str, index: u32, mask: &str) -> Host {
-    Host::scripted([
-        (format!("/sys/class/net/{name}/ifindex"), format!("{index}\n")),
-        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01\n".to_owned()),
-        (format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), format!("{mask}\n")),
-        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
-    ])
+    let queue = (format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), mask);
+    Host::scripted(interface_files((name, index), [queue]))
 }
 
 fn begin_for_device(host: &Host) -> TuneStart<'static> {
@@ -214,24 +225,16 @@ fn undo_skips_interfaces_that_were_replaced() {
 /// A host with an interface in the network namespace `inode`. `device` is the interface's device,
 /// unless it is virtual.
 fn in_namespace(inode: u64, name: &str, index: u32, device: Option<&str>, value: &str) -> Host {
-    let mut recording = HostRecording::new();
-    for (path, text) in [
-        (format!("/sys/class/net/{name}/ifindex"), index.to_string()),
-        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01".to_owned()),
-        (format!("/sys/class/net/{name}/device/sriov_numvfs"), value.to_owned()),
-        (format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), value.to_owned()),
-        ("/proc/sys/net/ipv4/udp_early_demux".to_owned(), value.to_owned()),
-        ("/proc/sys/kernel/timer_migration".to_owned(), value.to_owned()),
-        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1".to_owned()),
-    ] {
-        recording.insert(path, RecordedEntry::File(format!("{text}\n").into_bytes()));
-    }
+    let paths = [
+        format!("/sys/class/net/{name}/device/sriov_numvfs"),
+        format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"),
+        "/proc/sys/net/ipv4/udp_early_demux".to_owned(),
+        "/proc/sys/kernel/timer_migration".to_owned(),
+    ];
+    let files = interface_files((name, index), paths.map(|path| (path, value)));
     let links = [("/proc/thread-self/ns/net".to_owned(), format!("net:[{inode}]"))];
     let device = device.map(|device| (format!("/sys/class/net/{name}/device"), format!("../../../{device}")));
-    for (path, target) in links.into_iter().chain(device) {
-        recording.insert(path, RecordedEntry::Link(target));
-    }
-    Host::rehearsal(recording)
+    Host::rehearsal(HostRecording::from_files(files).with_links(links.into_iter().chain(device)))
 }
 
 /// The kernel moves physical interfaces of a deleted network namespace to the initial one. Settings of
@@ -436,12 +439,8 @@ impl ChangeTarget for KilledDuringWrite {
 
 #[test]
 fn undo_restores_a_setting_after_a_write_that_was_killed_midway() {
-    let files = [
-        ("/sys/class/net/eth0/ifindex", "4\n"),
-        ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
-        ("/sys/class/net/eth0/device/sriov_numvfs", "4\n"),
-        ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
-    ];
+    let functions = ("/sys/class/net/eth0/device/sriov_numvfs".to_owned(), "4");
+    let files = interface_files(("eth0", 4), [functions]);
     let scratch = Scratch::new();
     let host = KilledDuringWrite(Host::scripted(files));
     let setting = Setting::VirtualFunctions { interface: "eth0".to_owned() };
@@ -460,15 +459,12 @@ fn undo_restores_a_setting_after_a_write_that_was_killed_midway() {
 /// A host with one interface and one interrupt. The interrupt has the name that the interface had
 /// when it was brought up.
 fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
-    let action_directory = format!("/proc/irq/30/{action}/x");
-    Host::scripted([
-        (format!("/sys/class/net/{name}/ifindex"), "4\n".to_owned()),
-        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01\n".to_owned()),
-        (format!("/sys/class/net/{name}/device/msi_irqs/30"), "msix\n".to_owned()),
-        (action_directory, String::new()),
-        ("/proc/irq/30/smp_affinity".to_owned(), format!("{mask}\n")),
-        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
-    ])
+    let files = [
+        (format!("/sys/class/net/{name}/device/msi_irqs/30"), "msix"),
+        (format!("/proc/irq/30/{action}/x"), ""),
+        ("/proc/irq/30/smp_affinity".to_owned(), mask),
+    ];
+    Host::scripted(interface_files((name, 4), files))
 }
 
 #[test]

@@ -93,13 +93,10 @@ mod tests {
     /// A master with these workers, the last of which runs another program.
     fn host(workers: &[(u32, &str)]) -> Host {
         let mut recording = HostRecording::new();
-        let file = |recording: &mut HostRecording, path: String, text: String| {
-            recording.insert(path, RecordedEntry::File(text.into_bytes()));
-        };
         let children: Vec<String> = workers.iter().map(|(pid, _)| pid.to_string()).collect();
         let mut process = |pid: u32, state: &str, children: &str, program: &str| {
-            file(&mut recording, format!("/proc/{pid}/stat"), stat(pid, state, u64::from(pid) * 10));
-            file(&mut recording, format!("/proc/{pid}/task/{pid}/children"), children.to_owned());
+            recording.insert_file(format!("/proc/{pid}/stat"), stat(pid, state, u64::from(pid) * 10));
+            recording.insert_file(format!("/proc/{pid}/task/{pid}/children"), children);
             recording.insert(format!("/proc/{pid}/exe"), RecordedEntry::Link(program.to_owned()));
         };
         process(50, "S", &children.join(" "), "/usr/sbin/nsd");
@@ -114,12 +111,8 @@ mod tests {
             )
         };
         let table = format!("{head}{}{}", row("0100007F:0035", 700), row("0100007F:0036", 701));
-        file(&mut recording, "/proc/50/net/udp".to_owned(), table);
-        file(
-            &mut recording,
-            "/proc/50/net/udp6".to_owned(),
-            format!("{head}{}", row("0000000000000000:0035", 702)),
-        );
+        recording.insert_file("/proc/50/net/udp", table);
+        recording.insert_file("/proc/50/net/udp6", format!("{head}{}", row("0000000000000000:0035", 702)));
         Host::recorded(recording)
     }
 
@@ -134,13 +127,12 @@ mod tests {
 
     #[test]
     fn process_whose_first_thread_has_ended_is_sampled() {
-        let mut recording = HostRecording::new();
-        recording.insert("/proc/50/stat".to_owned(), RecordedEntry::File(stat(50, "Z", 500).into_bytes()));
-        for tid in [50, 51] {
-            let path = format!("/proc/50/task/{tid}/children");
-            recording.insert(path, RecordedEntry::File(Vec::new()));
-        }
-        let sample = ServerSample::of(&Host::recorded(recording), &BTreeMap::from([(50, 500)]), &[53]);
+        let host = Host::scripted([
+            ("/proc/50/stat", stat(50, "Z", 500)),
+            ("/proc/50/task/50/children", String::new()),
+            ("/proc/50/task/51/children", String::new()),
+        ]);
+        let sample = ServerSample::of(&host, &BTreeMap::from([(50, 500)]), &[53]);
         assert_eq!((sample.processes.len(), sample.threads), (1, BTreeSet::from([(50, 51)])));
     }
 

@@ -145,6 +145,12 @@ pub(super) mod tests {
         ObservedServer { readers, ..server }
     }
 
+    /// Two workers, each with a socket of its own.
+    fn workers() -> ObservedServer {
+        let readers = [(51, 1), (52, 2)].map(|(pid, socket)| reader(pid, &[socket], ReaderEvidence::InCall));
+        server(&[1, 2], readers.into())
+    }
+
     fn sockets_of(server: &ObservedServer, pid: u32) -> Option<Vec<u64>> {
         let found = server.readers.iter().find(|reader| reader.pid == pid);
         found.map(|reader| reader.sockets.clone())
@@ -156,10 +162,7 @@ pub(super) mod tests {
 
     #[test]
     fn dead_reader_is_removed_and_its_parent_does_not_replace_it() {
-        let known = server(
-            &[1, 2],
-            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
-        );
+        let known = workers();
         let mut remaining = known.clone();
         let dead = remove_dead(&mut remaining, &sample(&[50, 52]));
         assert_eq!(
@@ -178,10 +181,7 @@ pub(super) mod tests {
 
     #[test]
     fn merge_keeps_living_readers_over_assumed_observations() {
-        let known = server(
-            &[1, 2],
-            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
-        );
+        let known = workers();
         let observation = server(
             &[1, 2],
             vec![reader(52, &[2], ReaderEvidence::InCall), reader(51, &[1, 2], ReaderEvidence::Assumed)],
@@ -226,10 +226,7 @@ pub(super) mod tests {
 
     #[test]
     fn merge_drops_readers_of_closed_sockets_and_adds_new_readers() {
-        let known = server(
-            &[1, 2],
-            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
-        );
+        let known = workers();
         let result = merge(&known, server(&[2], vec![reader(52, &[2], ReaderEvidence::InCall)]), &[]);
         assert_eq!(sockets_of(&result, 51), None);
         let larger_group = server(&[1, 2, 4], vec![reader(61, &[4], ReaderEvidence::OnlyThread)]);
