@@ -138,8 +138,7 @@ impl OpenedDirectory {
 
     /// Writes a new file, or replaces a file of linerate (`replace`).
     pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PlaceError> {
-        let temporary =
-            Self { directory: self.directory()?, name: temporary_name(&self.name), path: self.path.clone() };
+        let temporary = self.temporary()?;
         temporary.remove()?;
         match content {
             FileContent::Text(text) => temporary.write_new(text)?,
@@ -196,12 +195,14 @@ impl OpenedDirectory {
 
     /// Removes the temporary file of a killed [`OpenedDirectory::write`].
     pub(super) fn remove_unfinished(&self) -> Result<bool, PlaceError> {
-        let name = temporary_name(&self.name);
-        Self { directory: self.directory()?, name, path: self.path.clone() }.remove()
+        self.temporary()?.remove()
     }
 
-    fn directory(&self) -> Result<OwnedFd, PlaceError> {
-        self.directory.try_clone().map_err(|error| failed("open the directory of", &self.path, &error))
+    // A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
+    fn temporary(&self) -> Result<Self, PlaceError> {
+        let directory = self.directory.try_clone();
+        let directory = directory.map_err(|error| failed("open the directory of", &self.path, &error))?;
+        Ok(Self { directory, name: format!(".{}.linerate-new", self.name), path: self.path.clone() })
     }
 
     fn sync(&self) -> Result<(), PlaceError> {
@@ -215,11 +216,6 @@ impl OpenedDirectory {
     fn refused(&self, operation: &str, errno: Errno) -> PlaceError {
         refused(operation, &self.path, errno)
     }
-}
-
-// A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
-fn temporary_name(name: &str) -> String {
-    format!(".{name}.linerate-new")
 }
 
 /// Opens the directory of a file, or the innermost of its parents that exists, component by component

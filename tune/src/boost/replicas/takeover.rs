@@ -5,7 +5,6 @@
 //! their sockets, the table is replaced in one step.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -110,10 +109,10 @@ impl ServerTakeover {
         }
         for group in groups_on_port() {
             let (namespace, local) = (server.namespace, group.local);
+            if !group.reuseport {
+                self.share_address(host, group)?;
+            }
             if group.protocol == SocketProtocol::Tcp {
-                if !group.reuseport {
-                    self.share_address(host, group)?;
-                }
                 continue;
             }
             let setting = Setting::Steering { namespace, protocol: SocketProtocol::Udp, local };
@@ -123,16 +122,12 @@ impl ServerTakeover {
                 true => SettingValue::new(placement.same_for_all(group.cookies()).to_string()),
                 false => SettingValue::new(steering),
             };
-            let steer = || setting.write(host, &table).map_err(io::Error::other);
-            if !group.reuseport {
-                self.share_address(host, group)?;
-            }
             let result = match is_new {
-                true => steer(),
+                true => setting.write(host, &table).map_err(|error| error.to_string()),
                 false if group.table().is_some() => Ok(()),
-                false => Err(io::Error::other(format!("{local} is steered by another program ({steering})"))),
+                false => Err(format!("{local} is steered by another program ({steering})")),
             };
-            result.map_err(|error| ReplicaError::NotSteered { why: error.to_string() })?;
+            result.map_err(|why| ReplicaError::NotSteered { why })?;
             self.groups.push(HeldGroup { local, setting, table, is_new });
             group.members.iter().for_each(|member| self.buffers.enlarge(host, member.socket));
             self.sockets.extend(group.members.iter().map(|member| (member.socket.cookie, member.drops)));
