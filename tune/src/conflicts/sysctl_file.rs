@@ -1,6 +1,6 @@
 //! Files of sysctls, which are applied at boot and when an interface appears (sysctl.d(5)).
 
-use super::knob::{ConfigurationLine, OwnedKnob, OwnedSetting, sysctl_path};
+use super::knob::{ConfigurationLine, OwnedKnob, sysctl_path};
 use super::owner::{FoundOwners, SettingOwner, WantedKnob};
 use super::reader::{ConfigurationReader, matches};
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
@@ -39,8 +39,8 @@ pub(super) fn assignments(text: &str, path: &str) -> Vec<ConfigurationLine> {
             // A name without a value is valid only after `-`.
             None => (line.strip_prefix('-').map(|_| line)?, None),
         };
-        let knob = OwnedKnob::Sysctl(sysctl_path(name.trim_start_matches('-').trim()));
-        let set = OwnedSetting { knob, interface: None, to };
+        let name = sysctl_path(name.trim_start_matches('-').trim());
+        let set = OwnedKnob::Sysctl(name).set_to(to);
         Some(ConfigurationLine { at: format!("{path}:{number}"), text: line.to_owned(), set })
     };
     (1..).zip(text.lines()).filter_map(line).collect()
