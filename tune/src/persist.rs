@@ -255,15 +255,20 @@ fn document(
     let to_persisted = |(setting, value): &(Setting, SettingValue)| PersistedSetting {
         setting: setting.clone(),
         value: value.clone(),
-        vector: target.surroundings.vector(setting),
+        vector: target.surroundings.vectors.get(setting).cloned(),
     };
-    let mut document = PersistedSettings {
+    let settings: Vec<_> = settings.iter().map(|setting| to_persisted(setting)).collect();
+    // Interfaces with nothing but sysctls are not in the document.
+    let is_named = |device: &&DeviceIdentity| {
+        settings.iter().any(|persisted| persisted.interface().is_some_and(|name| name == device.interface))
+    };
+    let document = PersistedSettings {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         goal: target.goal.to_owned(),
         tune: target.tune,
-        devices: target.surroundings.devices.clone(),
-        settings: settings.iter().map(|setting| to_persisted(setting)).collect(),
+        devices: target.surroundings.devices.iter().filter(is_named).cloned().collect(),
+        settings,
     };
     for persisted in &document.settings {
         let Some(interface) = persisted.interface() else { continue };
@@ -272,15 +277,6 @@ fn document(
             return Err(PersistError::UnknownDevice { setting, interface });
         }
     }
-    // Interfaces with nothing but sysctls are not in the document.
-    let is_named = |device: &DeviceIdentity| {
-        document
-            .settings
-            .iter()
-            .any(|persisted| persisted.interface().is_some_and(|name| name == device.interface))
-    };
-    let devices: Vec<_> = document.devices.iter().filter(|device| is_named(device)).cloned().collect();
-    document.devices = devices;
     Ok(document)
 }
 

@@ -85,13 +85,6 @@ impl fmt::Display for ReappliedSetting {
     }
 }
 
-/// Settings of the document up to a link reset, on this host.
-struct ReapplyPart {
-    plan: TunePlan,
-    // Settings that need no change or cannot be changed.
-    settled: Vec<ReappliedSetting>,
-}
-
 /// Applies the settings of a document: all, or those of the interface with the current name `only`.
 /// If all are in effect, nothing is written. It waits only for another process that changes
 /// settings.
@@ -113,9 +106,9 @@ pub fn reapply(
     let mut idle_result = ReapplyResult::default();
     let mut is_idle = true;
     for part in options.parts() {
-        let planned_part = options.plan_part(&BootHost::observe(host)?, part);
-        is_idle &= planned_part.plan.changes.is_empty() && planned_part.plan.exclusions.is_empty();
-        idle_result.settings.extend(planned_part.settled);
+        let (plan, settled) = options.plan_part(&BootHost::observe(host)?, part);
+        is_idle &= plan.changes.is_empty() && plan.exclusions.is_empty();
+        idle_result.settings.extend(settled);
     }
     if is_idle {
         return Ok(idle_result);
@@ -129,9 +122,9 @@ pub fn reapply(
     for part in options.parts() {
         // A link reset changes queues and vectors, so each part is resolved after the previous
         // part.
-        let planned_part = options.plan_part(&BootHost::observe(host)?, part);
-        result.settings.extend(planned_part.settled);
-        for change in planned_part.plan.exclusions.iter().chain(&planned_part.plan.changes) {
+        let (plan, settled) = options.plan_part(&BootHost::observe(host)?, part);
+        result.settings.extend(settled);
+        for change in plan.exclusions.iter().chain(&plan.changes) {
             result.settings.push(apply_change(&mut transaction, host, change)?);
         }
     }
@@ -205,7 +198,12 @@ impl<'a> ReapplyOptions<'a> {
         Ok(names.filter_map(|name| NamedDevice::observe(host, &name).ok()).collect())
     }
 
-    fn plan_part(&self, boot_host: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
+    /// The changes of a part, and its settings that need no change or cannot be changed.
+    fn plan_part(
+        &self,
+        boot_host: &BootHost<'_>,
+        part: &[PersistedSetting],
+    ) -> (TunePlan, Vec<ReappliedSetting>) {
         let mut plan = TunePlan::new(GOAL);
         let mut settled = Vec::new();
         for persisted in part {
@@ -218,15 +216,12 @@ impl<'a> ReapplyOptions<'a> {
             let setting = match boot_host.setting(persisted, device) {
                 Ok(setting) => setting,
                 Err(why) => {
-                    settled.push(reapplied_setting(
-                        &persisted.setting,
-                        &persisted.value,
-                        ReapplyOutcome::Absent { why },
-                    ));
+                    let outcome = ReapplyOutcome::Absent { why };
+                    settled.push(reapplied_setting(&persisted.setting, &persisted.value, outcome));
                     continue;
                 }
             };
-            match setting.read(boot_host.host()) {
+            match setting.read(boot_host.host) {
                 Ok(from) => {
                     let to = persisted.value.clone();
                     plan.changes.push(PlannedChange::new(setting, from, to, "it was made to last"));
@@ -237,8 +232,8 @@ impl<'a> ReapplyOptions<'a> {
                 }
             }
         }
-        resolve_conflicts(&mut plan, &mut settled, boot_host.host());
-        ReapplyPart { plan, settled }
+        resolve_conflicts(&mut plan, &mut settled, boot_host.host);
+        (plan, settled)
     }
 }
 

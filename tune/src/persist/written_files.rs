@@ -45,33 +45,29 @@ pub struct RemovedFiles {
 
 impl StandingFiles {
     pub fn of<'a>(records: impl IntoIterator<Item = &'a JournalRecord>) -> Self {
-        let mut standing_files = Self::default();
+        let mut standing = Self::default();
         for record in records {
-            standing_files.apply_record(record);
+            match record {
+                JournalRecord::Persisting { tune, files, directories } => {
+                    standing.tune = Some(*tune);
+                    standing.add(files);
+                    standing.directories.extend(directories.iter().cloned());
+                }
+                JournalRecord::Persisted { tune, files } => {
+                    standing.tune = Some(*tune);
+                    standing.files.clear();
+                    standing.add(files);
+                }
+                JournalRecord::Unpersisted { .. } => standing = Self::default(),
+                _ => {}
+            }
         }
-        standing_files
+        standing
     }
 
     /// Sorted paths.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
-    }
-
-    fn apply_record(&mut self, record: &JournalRecord) {
-        match record {
-            JournalRecord::Persisting { tune, files, directories } => {
-                self.tune = Some(*tune);
-                self.add(files);
-                self.directories.extend(directories.iter().cloned());
-            }
-            JournalRecord::Persisted { tune, files } => {
-                self.tune = Some(*tune);
-                self.files.clear();
-                self.add(files);
-            }
-            JournalRecord::Unpersisted { .. } => *self = Self::default(),
-            _ => {}
-        }
     }
 
     fn add(&mut self, files: &[WrittenFile]) {
