@@ -93,12 +93,13 @@ impl JournalWriter {
     /// announced change must not be made, and this writer writes nothing more
     /// ([`JournalError::Broken`]).
     pub fn append(&mut self, record: JournalRecord) -> Result<(), JournalError> {
+        let path = self.store.journal_path();
         if self.broken {
-            return Err(JournalError::Broken { path: self.path() });
+            return Err(JournalError::Broken { path: path.display().to_string() });
         }
         let entry =
             JournalLine { sequence: self.sequence + 1, unix_seconds: unix_seconds().unwrap_or(0), record };
-        let line = to_line(&entry, &self.store.journal_path())?;
+        let line = to_line(&entry, &path)?;
         let result =
             self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
         if let Err(error) = result {
@@ -106,7 +107,7 @@ impl JournalWriter {
             // (fsync(2)), so a later fsync proves nothing: write no more.
             self.broken = true;
             let _ = self.file.set_len(self.length);
-            return Err(self.write_error(error, line.len() as u64));
+            return Err(write_error(&path, "append", error, line.len() as u64));
         }
         self.length += line.len() as u64;
         self.sequence += 1;
@@ -128,7 +129,7 @@ impl JournalWriter {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, bytes) {
             // Not every file system can reserve space; then the append itself fails first.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(error) => Err(self.write_error(error.into(), bytes)),
+            Err(error) => Err(write_error(&path, "append", error.into(), bytes)),
         }
     }
 
@@ -150,24 +151,8 @@ impl JournalWriter {
             file.sync_all()?;
             std::fs::rename(&temporary, &path)
         };
-        write().map_err(|error| match no_space(error) {
-            Ok(source) => {
-                JournalError::NoSpace { path: path.display().to_string(), bytes: text.len() as u64, source }
-            }
-            Err(source) => file_error(&path, "write", source),
-        })?;
+        write().map_err(|error| write_error(&path, "write", error, text.len() as u64))?;
         sync_directory(&self.store.plans_path())
-    }
-
-    fn path(&self) -> String {
-        self.store.journal_path().display().to_string()
-    }
-
-    fn write_error(&self, error: io::Error, bytes: u64) -> JournalError {
-        match no_space(error) {
-            Ok(source) => JournalError::NoSpace { path: self.path(), bytes, source },
-            Err(source) => file_error(&self.store.journal_path(), "append", source),
-        }
     }
 }
 
@@ -175,14 +160,13 @@ fn to_line(entry: &JournalLine, path: &Path) -> Result<String, JournalError> {
     entry.to_line().map_err(|error| file_error(path, "write as JSON", error.into()))
 }
 
-/// Separates the errors that can be fixed by freeing space.
-fn no_space(error: io::Error) -> Result<io::Error, io::Error> {
-    let kind = error.kind();
-    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
-    {
-        Ok(error)
-    } else {
-        Err(error)
+fn write_error(path: &Path, operation: &'static str, source: io::Error, bytes: u64) -> JournalError {
+    match source.kind() {
+        // These can be fixed by freeing space.
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            JournalError::NoSpace { path: path.display().to_string(), bytes, source }
+        }
+        _ => file_error(path, operation, source),
     }
 }
 
