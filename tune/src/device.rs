@@ -65,6 +65,18 @@ impl NamedDevice {
         })
     }
 
+    /// Fails with the reason if the device does not have its name any more.
+    pub(crate) fn must_be_in_place(&self, host: &Host) -> Result<(), String> {
+        let name = &self.interface;
+        match self.status(host) {
+            Ok(DeviceStatus::Same) => Ok(()),
+            Ok(DeviceStatus::Renamed(new_name)) => Err(format!("{name} was renamed to {new_name}")),
+            Ok(DeviceStatus::Gone) => Err(format!("{name} is gone")),
+            Ok(DeviceStatus::Replaced) => Err(format!("{name} is another device now")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Finds the device in a later boot, where it has another index: by its attachment and address,
     /// by the attachment alone if its address changed, and a software device by its address.
     pub fn status_in_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {

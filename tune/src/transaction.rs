@@ -298,8 +298,8 @@ impl<'w> TuneTransaction<'w> {
     ) -> Result<Result<(), String>, TuneError> {
         let Some(interface) = setting.interface() else { return Ok(Ok(())) };
         match self.tune().and_then(|tune| tune.device(&interface)) {
-            Some(device) => Ok(target.must_be_in_place(device)),
-            None => match target.device(&interface) {
+            Some(device) => Ok(device.must_be_in_place(target.host())),
+            None => match NamedDevice::observe(target.host(), &interface) {
                 Ok(device) => {
                     self.writer.append(JournalRecord::Device { tune: self.id, device })?;
                     Ok(Ok(()))

@@ -15,15 +15,13 @@ const TICKS_PER_SECOND: u64 = 100;
 /// it gave a thread; each with the original CPUs of that thread.
 pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, SettingValue)> {
     // Process, CPUs set by the tune, original CPUs.
-    let mut pinned: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
-    for tracked in &tune.tracked {
-        if let (Setting::ThreadCpus { pid, started, .. }, Some(pinned_cpus)) =
-            (&tracked.setting, &tracked.wanted)
-            && has_thread_since(host, *pid, *started)
-        {
-            pinned.push((*pid, pinned_cpus, &tracked.original));
+    let pins = tune.tracked.iter().filter_map(|tracked| match tracked.setting {
+        Setting::ThreadCpus { pid, started, .. } if has_thread_since(host, pid, started) => {
+            Some((pid, tracked.wanted.as_ref()?, &tracked.original))
         }
-    }
+        _ => None,
+    });
+    let pinned: Vec<_> = pins.collect();
     let Some(start) = (!pinned.is_empty()).then(|| ticks_at(host, tune.begun.unix_seconds)).flatten() else {
         return Vec::new();
     };
