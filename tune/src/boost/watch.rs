@@ -275,12 +275,7 @@ impl BoostWatch<'_> {
             return Ok(None);
         }
         let plan = fix::without_effective_changes(plan::make(server, path, self.choice).plan);
-        let outcome = if plan.changes.is_empty() {
-            FixOutcome::Done { done: Vec::new(), refused: Vec::new() }
-        } else {
-            fix::fix(self.host, self.store, self.tune, &plan)?
-        };
-        match outcome {
+        match fix::fix(self.host, self.store, self.tune, &plan)? {
             FixOutcome::Busy => self.warn("another process holds the journal: waiting for it".into()),
             FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
             FixOutcome::Done { done, refused } => {

@@ -4,7 +4,7 @@ use super::ServerAdvice;
 use super::receiving_cpus::ReceivingCpus;
 use super::unit::{CpuChooser, ThreadPlacement};
 use crate::boost::ObservedServer;
-use crate::boost::catalog::{self, OptionEffect, ProductOption};
+use crate::boost::catalog::{self, OptionEffect, ProductOption, ServerProduct};
 
 /// The cost of a single socket.
 pub(super) fn single_socket(server: &ObservedServer, readers: usize, cpus: usize) -> Vec<ServerAdvice> {
@@ -89,14 +89,16 @@ pub(super) fn units(
 /// The server's own option for a setting that is made from outside and ends with its sockets and
 /// threads.
 pub(super) fn lasting_option(server: &ObservedServer, effect: OptionEffect) -> Vec<ServerAdvice> {
-    let product = server.product.as_deref().and_then(catalog::product);
-    let options = product.into_iter().flat_map(|product| &product.options);
     let sentence = format!(
         "What is set from outside ends with the server; it has an option for {} itself.",
         effect.in_words()
     );
-    let of_effect = options.filter(|option| option.gives == effect);
-    of_effect.map(|option| option_advice(sentence.clone(), option, server.readers.len())).collect()
+    let options = product(server).into_iter().flat_map(|product| product.options_for(effect));
+    options.map(|option| option_advice(sentence.clone(), option, server.readers.len())).collect()
+}
+
+fn product(server: &ObservedServer) -> Option<&'static ServerProduct> {
+    catalog::product(server.product.as_deref()?)
 }
 
 /// The sentence, with the first option of the product that has one of `effects`. Each
@@ -107,14 +109,8 @@ fn with_options(
     effects: &[OptionEffect],
     cpus: usize,
 ) -> Vec<ServerAdvice> {
-    let product = server.product.as_deref().and_then(catalog::product);
-    let options: Vec<&ProductOption> = effects
-        .iter()
-        .flat_map(|effect| {
-            product.into_iter().flat_map(|product| &product.options).filter(|option| option.gives == *effect)
-        })
-        .collect();
-    let Some(product) = product else { return vec![without_option(sentence)] };
+    let Some(product) = product(server) else { return vec![without_option(sentence)] };
+    let options: Vec<_> = effects.iter().flat_map(|effect| product.options_for(*effect)).collect();
     let Some((first, further)) = options.split_first() else {
         return vec![without_option(format!(
             "{sentence} {}: {} No option of it changes that, as far as is known here.",

@@ -28,6 +28,10 @@ pub(super) fn fix(
     tune: u64,
     plan: &TunePlan,
 ) -> Result<FixOutcome, TuneError> {
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    if plan.changes.is_empty() {
+        return Ok(FixOutcome::Done { done, refused });
+    }
     let mut writer = match store.lock() {
         Ok(writer) => writer,
         Err(JournalError::Busy { .. }) => return Ok(FixOutcome::Busy),
@@ -38,7 +42,6 @@ pub(super) fn fix(
         Err(TuneError::UndoneAlready { .. }) => return Ok(FixOutcome::Undone),
         Err(error) => return Err(error),
     };
-    let (mut done, mut refused) = (Vec::new(), Vec::new());
     for change in &plan.changes {
         match transaction.change(host, &change.setting, &change.to) {
             Ok(ChangeOutcome::Made) => {
@@ -80,20 +83,17 @@ pub(super) fn without_effective_changes(mut plan: TunePlan) -> TunePlan {
 }
 
 fn describe_change(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec<String> {
-    match setting {
-        Setting::ThreadCpus { pid, tid, .. } => {
+    match (setting, to.as_str().parse::<SteeringTable>()) {
+        (Setting::ThreadCpus { pid, tid, .. }, _) => {
             let thread =
                 if pid == tid { format!("process {pid}") } else { format!("thread {tid} of process {pid}") };
             vec![format!("{thread} runs on CPU {to}")]
         }
-        Setting::Steering { protocol, local, .. } => match to.as_str().parse::<SteeringTable>() {
-            Ok(table) => {
-                let before = from.as_str().parse::<SteeringTable>().unwrap_or_default();
-                let address = format!("{} {local}", protocol.name());
-                rows(&before, &table).into_iter().map(|row| format!("{address}: {row}")).collect()
-            }
-            Err(_) => vec![format!("{setting}: {to}")],
-        },
+        (Setting::Steering { protocol, local, .. }, Ok(table)) => {
+            let before = from.as_str().parse::<SteeringTable>().unwrap_or_default();
+            let address = format!("{} {local}", protocol.name());
+            rows(&before, &table).into_iter().map(|row| format!("{address}: {row}")).collect()
+        }
         _ => vec![format!("{setting}: {to}")],
     }
 }
