@@ -92,10 +92,6 @@ impl Fake {
         setting.read(&self.host).expect("scripted").to_string()
     }
 
-    fn event(&self) {
-        self.fuse.event();
-    }
-
     fn manner(&self, setting: &Setting) -> Manner {
         self.manners.borrow().get(setting).copied().unwrap_or(Manner::Obeys)
     }
@@ -107,12 +103,12 @@ impl ChangeTarget for Fake {
     }
 
     fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
-        self.event();
+        self.fuse.event();
         setting.read(&self.host)
     }
 
     fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
-        self.event();
+        self.fuse.event();
         let name = setting.to_string();
         let half = format!("half-{value}");
         let result = match self.manner(setting) {
@@ -140,7 +136,7 @@ impl ChangeTarget for Fake {
             }
             Manner::HalfObeys => setting.write(&self.host, value),
         };
-        self.event();
+        self.fuse.event();
         result
     }
 }
