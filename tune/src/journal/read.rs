@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::JournalError;
 use super::line::{BadLine, JournalLine};
 
 /// Why a journal may be incomplete.
@@ -121,12 +120,5 @@ impl ParsedJournal {
                 others: others.iter().map(|other| other.line).collect(),
             }),
         }
-    }
-
-    // Why appending is refused. `None` for a torn line, which is cut off, and for damaged lines,
-    // which stay.
-    pub(super) fn refusal(&self, path: &str) -> Option<JournalError> {
-        let JournalCorruption::Newer { line, why } = self.end.clone()? else { return None };
-        Some(JournalError::Newer { path: path.to_owned(), line, why })
     }
 }

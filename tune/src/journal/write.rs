@@ -38,9 +38,13 @@ impl JournalWriter {
         let file = open_private(&path)?;
         let text = read_all(&file, &path)?;
         let parsed = parse(&text);
-        if let Some(error) = parsed.refusal(&path.display().to_string()) {
-            return Err(error);
-        }
+        // A torn line is cut off, and damaged lines stay.
+        let trouble = match parsed.trouble() {
+            Some(JournalCorruption::Newer { line, why }) => {
+                return Err(JournalError::Newer { path: path.display().to_string(), line, why });
+            }
+            trouble => trouble.filter(|trouble| matches!(trouble, JournalCorruption::Damaged { .. })),
+        };
         if parsed.length < text.len() as u64 {
             // Synced before the next record is appended; otherwise a crash could leave both.
             let result = file.set_len(parsed.length).and_then(|()| file.sync_all());
@@ -57,7 +61,7 @@ impl JournalWriter {
             length: parsed.length,
             sequence: parsed.next_sequence() - 1,
             tunes: super::tune::tunes(&parsed.entries, &parsed.damage),
-            trouble: parsed.trouble().filter(|trouble| matches!(trouble, JournalCorruption::Damaged { .. })),
+            trouble,
             broken: false,
             _lock: lock,
         })
