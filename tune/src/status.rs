@@ -9,7 +9,9 @@ use crate::NamedDevice;
 use crate::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use crate::journal::tune::{TrackedSetting, resumable};
 use crate::journal::{Journal, JournalCorruption, LockHolder, RecordedTune};
-use crate::transaction::{ChangeTarget as _, SettingLocations, boot_seconds, due, later_holder};
+use crate::transaction::{
+    ChangeTarget as _, SettingLocations, TuneNamespace, boot_seconds, due, later_holder,
+};
 
 pub use history::TuneHistory;
 
@@ -236,8 +238,10 @@ impl StatusReader<'_> {
                     false => SettingState::Unknown { why },
                 }
             }),
-            Err(why) if locations.is_elsewhere => Err(SettingState::OtherNamespace { why: why.clone() }),
-            Err(why) => Err(SettingState::Gone { why: why.clone() }),
+            Err(why) => Err(match locations.namespace {
+                TuneNamespace::Elsewhere { .. } => SettingState::OtherNamespace { why: why.clone() },
+                TuneNamespace::Here | TuneNamespace::Gone { .. } => SettingState::Gone { why: why.clone() },
+            }),
         };
         let (now, state) = match result {
             Ok(now) => {

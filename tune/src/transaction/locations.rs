@@ -11,13 +11,10 @@ pub(crate) struct SettingLocations<'h> {
     host: &'h Host,
     /// Interfaces that were renamed or are gone, with the new name, or why they are gone.
     moved: Vec<(String, Result<String, String>)>,
-    // Why the tune's network namespace cannot be reached.
-    unreachable: Option<String>,
     /// Physical interfaces of a namespace that is gone. The kernel moved them to the initial one
     /// (default_device_exit_net of net/core/dev.c).
     returned: Vec<String>,
-    /// Whether the calling thread is in another namespace.
-    pub(crate) is_elsewhere: bool,
+    pub(crate) namespace: TuneNamespace,
 }
 
 impl<'h> SettingLocations<'h> {
@@ -36,16 +33,14 @@ impl<'h> SettingLocations<'h> {
             Some((name, location))
         };
         let namespace = TuneNamespace::of(host, &tune.begun);
-        let is_elsewhere = matches!(namespace, TuneNamespace::Elsewhere { .. });
         let is_gone = matches!(namespace, TuneNamespace::Gone { .. });
         let devices = &tune.begun.devices;
         let returned = devices.iter().filter(|device| is_gone && device.device.is_some());
         Self {
             host,
             moved: devices.iter().filter_map(locate).collect(),
-            unreachable: namespace.unreachable_reason(),
             returned: returned.map(|device| device.interface.clone()).collect(),
-            is_elsewhere,
+            namespace,
         }
     }
 
@@ -58,11 +53,11 @@ impl<'h> SettingLocations<'h> {
         // The sysctls of an interface end with its namespace.
         let is_returned = !matches!(setting, Setting::Sysctl(_))
             && self.returned.iter().any(|name| Some(name.as_str()) == interface.as_deref());
-        if let Some(reason) = &self.unreachable
+        if let Some(reason) = self.namespace.unreachable_reason()
             && namespace::is_of_namespace(setting)
             && !is_returned
         {
-            return Err(reason.clone());
+            return Err(reason);
         }
         if let Setting::IrqAffinity { irq, action } = setting {
             return self.find_interrupt(*irq, action);

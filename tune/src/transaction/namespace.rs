@@ -45,7 +45,7 @@ impl TuneNamespace {
     }
 
     // Why its settings cannot be read from here; `None` if they can.
-    pub(super) fn unreachable_reason(self) -> Option<String> {
+    pub(super) fn unreachable_reason(&self) -> Option<String> {
         match self {
             Self::Here => None,
             Self::Elsewhere { path } => Some(format!("it is in another network namespace (--netns {path})")),
