@@ -17,7 +17,7 @@ use linerate_host::stage::thread::ThreadSightings;
 use linerate_host::{BackgroundThread, CpuSet, Host, HostError, Known, PacketPath, Setting};
 use serde::{Deserialize, Serialize};
 
-use crate::boost::catalog;
+use crate::boost::{catalog, count};
 use crate::transaction::namespace_inode;
 use find::{FoundServer, find};
 use process_table::ProcessTable;
@@ -338,11 +338,7 @@ fn notes(
     let times = if activity.samples == 1 { "once".to_owned() } else { format!("{} times", activity.samples) };
     notes.push(format!(
         "the system calls of {} were sampled {times} in {:.1} s",
-        if activity.threads.len() == 1 {
-            "1 thread".to_owned()
-        } else {
-            format!("{} threads", activity.threads.len())
-        },
+        count(activity.threads.len(), "thread"),
         activity.lasted.as_secs_f64()
     ));
     match &activity.delivery {

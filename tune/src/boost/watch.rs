@@ -241,7 +241,7 @@ impl BoostWatch<'_> {
             let is_its_pin =
                 |setting: &Setting| matches!(setting, Setting::ThreadCpus { tid, .. } if *tid == reader.tid);
             let is_planned = plan.changes.iter().any(|change| is_its_pin(&change.setting));
-            !pins.is_empty() && is_planned && !pins::is_pinned(reader, pins)
+            !pins.is_empty() && is_planned && !pins.iter().any(|pin| pin.is_of(reader))
         };
         let new_readers = server.readers.iter().filter(to_pin);
         self.waiting.extend(new_readers.map(found_event));

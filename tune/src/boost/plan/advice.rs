@@ -3,8 +3,8 @@
 use super::ServerAdvice;
 use super::receiving_cpus::ReceivingCpus;
 use super::unit::{CpuChooser, ThreadPlacement};
-use crate::boost::ObservedServer;
 use crate::boost::catalog::{self, OptionEffect, ProductOption, ServerProduct};
+use crate::boost::{ObservedServer, count};
 
 /// The cost of a single socket.
 pub(super) fn single_socket(server: &ObservedServer, readers: usize, cpus: usize) -> Vec<ServerAdvice> {
@@ -136,8 +136,4 @@ fn option_advice(sentence: String, option: &ProductOption, cpus: usize) -> Serve
         None => setting,
     };
     ServerAdvice { what: sentence, option: Some(text), source: Some(option.source.clone()) }
-}
-
-fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

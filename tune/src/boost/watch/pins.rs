@@ -71,12 +71,8 @@ pub(super) fn adopt(
     dead_pins.filter_map(reader).collect()
 }
 
-pub(super) fn is_pinned(reader: &ReaderThread, pins: &[PinnedThread]) -> bool {
-    pins.iter().any(|pin| pin.is_of(reader))
-}
-
 impl PinnedThread {
-    fn is_of(&self, reader: &ReaderThread) -> bool {
+    pub(super) fn is_of(&self, reader: &ReaderThread) -> bool {
         (self.pid, self.tid, self.started) == (reader.pid, reader.tid, reader.started)
     }
 }
