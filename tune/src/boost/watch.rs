@@ -78,13 +78,11 @@ pub fn watch(
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(WatchEvent),
 ) -> Result<(), TuneError> {
-    let mut journaled_tune = JournaledTune::of(store, tune);
     let pins = store.read()?.tune(tune).map(|tune| pins::pinned_threads(&tune)).unwrap_or_default();
     let mut waiter = ProcessWaiter::default();
     let mut watch = BoostWatch {
         host,
-        store,
-        tune,
+        tune: JournaledTune::of(store, tune),
         wanted: query,
         choice,
         pins: &pins,
@@ -99,7 +97,7 @@ pub fn watch(
         last_warning: None,
     };
     while !stop() {
-        let end_event = if journaled_tune.is_in_effect()? { watch.turn()? } else { Some(WatchEvent::Undone) };
+        let end_event = if watch.tune.is_in_effect()? { watch.turn()? } else { Some(WatchEvent::Undone) };
         if let Some(event) = end_event {
             (watch.tell)(event);
             return Ok(());
@@ -120,8 +118,7 @@ fn found_event(reader: &ReaderThread) -> WatchEvent {
 
 struct BoostWatch<'w> {
     host: &'w Host,
-    store: &'w StateStore,
-    tune: u64,
+    tune: JournaledTune<'w>,
     wanted: &'w ServerQuery,
     choice: &'w BoostChoice,
     pins: &'w [PinnedThread],
@@ -275,7 +272,7 @@ impl BoostWatch<'_> {
             return Ok(None);
         }
         let plan = fix::without_effective_changes(plan::make(server, path, self.choice).plan);
-        match fix::fix(self.host, self.store, self.tune, &plan)? {
+        match fix::fix(self.host, &self.tune, &plan)? {
             FixOutcome::Busy => self.warn("another process holds the journal: waiting for it".into()),
             FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
             FixOutcome::Done { done, refused } => {

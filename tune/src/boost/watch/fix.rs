@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::TunePlan;
-use crate::journal::{JournalError, StateStore};
+use crate::journal::JournalError;
 use crate::transaction::{ChangeOutcome, TuneError, TuneTransaction};
 use linerate_host::setting::SteeringTable;
 use linerate_host::{CpuSet, Host, Known, Setting, SettingValue};
 
+use super::journaled_tune::JournaledTune;
 use crate::boost::ObservedServer;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,22 +23,17 @@ pub(super) enum FixOutcome {
 
 /// Makes the changes of a plan. The journal is locked only during that time, so that the tune can be
 /// undone at any other.
-pub(super) fn fix(
-    host: &Host,
-    store: &StateStore,
-    tune: u64,
-    plan: &TunePlan,
-) -> Result<FixOutcome, TuneError> {
+pub(super) fn fix(host: &Host, tune: &JournaledTune<'_>, plan: &TunePlan) -> Result<FixOutcome, TuneError> {
     let (mut done, mut refused) = (Vec::new(), Vec::new());
     if plan.changes.is_empty() {
         return Ok(FixOutcome::Done { done, refused });
     }
-    let mut writer = match store.lock() {
+    let mut writer = match tune.store.lock() {
         Ok(writer) => writer,
         Err(JournalError::Busy { .. }) => return Ok(FixOutcome::Busy),
         Err(error) => return Err(error.into()),
     };
-    let mut transaction = match TuneTransaction::reopen(&mut writer, host, tune, plan) {
+    let mut transaction = match TuneTransaction::reopen(&mut writer, host, tune.tune, plan) {
         Ok(transaction) => transaction,
         Err(TuneError::UndoneAlready { .. }) => return Ok(FixOutcome::Undone),
         Err(error) => return Err(error),

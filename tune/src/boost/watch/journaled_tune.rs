@@ -9,8 +9,8 @@ type Stamp = (u64, u64, i64, i64);
 
 #[derive(Debug)]
 pub(super) struct JournaledTune<'s> {
-    store: &'s StateStore,
-    tune: u64,
+    pub(super) store: &'s StateStore,
+    pub(super) tune: u64,
     seen: Option<Stamp>,
 }
 
