@@ -16,3 +16,7 @@ pub mod watch;
 
 pub use discovery::ObservedServer;
 pub use plan::BoostPlan;
+
+fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}

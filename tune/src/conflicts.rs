@@ -161,6 +161,13 @@ fn lasting_claim(change: &PlannedChange) -> Option<&SettingClaim> {
     change.claims.iter().find(is_reverting)
 }
 
+/// Why a change would not last, and the commands by which a person reconfigures the owner.
+pub(crate) fn revert_reason(change: &PlannedChange) -> Option<(String, &[String])> {
+    let claim = lasting_claim(change)?;
+    let ClaimExclusion::ByHand { commands } = &claim.exclusion else { return None };
+    Some((format!("{} would take it back: it {}", claim.owner, claim.what), commands))
+}
+
 fn leave_to_person(plan: &mut TunePlan, owner: &str, reason: &str, commands: &[String]) {
     let claims = plan.changes.iter_mut().flat_map(|change| &mut change.claims);
     for claim in claims.filter(|claim| claim.owner == owner) {
@@ -176,9 +183,7 @@ fn leave_to_person(plan: &mut TunePlan, owner: &str, reason: &str, commands: &[S
 /// Reports skipped changes, once per finding and owner.
 fn skip(plan: &mut TunePlan, changes: &[PlannedChange]) {
     for change in changes {
-        let Some(claim) = lasting_claim(change) else { continue };
-        let ClaimExclusion::ByHand { commands } = &claim.exclusion else { continue };
-        let reason = format!("{} would take it back: it {}", claim.owner, claim.what);
+        let Some((reason, commands)) = revert_reason(change) else { continue };
         let mut findings = change.findings.clone();
         if findings.is_empty() {
             findings.push(String::new());
@@ -199,7 +204,7 @@ fn skip(plan: &mut TunePlan, changes: &[PlannedChange]) {
                 severity: "unknown".to_owned(),
                 title,
                 why: reason.clone(),
-                commands: commands.clone(),
+                commands: commands.to_vec(),
             });
         }
     }

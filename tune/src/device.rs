@@ -65,6 +65,18 @@ impl NamedDevice {
         })
     }
 
+    /// Fails with the reason if the device does not have its name any more.
+    pub(crate) fn must_be_in_place(&self, host: &Host) -> Result<(), String> {
+        let name = &self.interface;
+        match self.status(host) {
+            Ok(DeviceStatus::Same) => Ok(()),
+            Ok(DeviceStatus::Renamed(new_name)) => Err(format!("{name} was renamed to {new_name}")),
+            Ok(DeviceStatus::Gone) => Err(format!("{name} is gone")),
+            Ok(DeviceStatus::Replaced) => Err(format!("{name} is another device now")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Finds the device in a later boot, where it has another index: by its attachment and address,
     /// by the attachment alone if its address changed, and a software device by its address.
     pub fn status_in_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
@@ -89,7 +101,7 @@ impl NamedDevice {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::recording::RecordedEntry;
+    use linerate_host::HostRecording;
 
     use super::*;
 
@@ -102,18 +114,16 @@ mod tests {
             address: address.to_owned(),
             device: Some(device.to_owned()),
         };
-        let text = |text: &str| RecordedEntry::File(format!("{text}\n").into_bytes());
         let host = |cards: &[NamedDevice]| {
-            let mut recording = linerate_host::HostRecording::new();
-            for card in cards {
-                let file = |file: &str| format!("/sys/class/net/{}/{file}", card.interface);
-                recording.insert(file("ifindex"), text(&card.index.to_string()));
-                recording.insert(file("address"), text(&card.address));
-                if let Some(device) = &card.device {
-                    recording.insert(file("device"), RecordedEntry::Link(format!("../../../{device}")));
-                }
-            }
-            Host::recorded(recording)
+            let path = |card: &NamedDevice, file| format!("/sys/class/net/{}/{file}", card.interface);
+            let files = cards.iter().flat_map(|card| {
+                [("ifindex", card.index.to_string()), ("address", card.address.clone())]
+                    .map(|(file, text)| (path(card, file), text))
+            });
+            let links = cards.iter().filter_map(|card| {
+                Some((path(card, "device"), format!("../../../{}", card.device.as_ref()?)))
+            });
+            Host::recorded(HostRecording::from_files(files).with_links(links))
         };
         let device = card("eth0", 4, "02:00:00:00:00:01", "0000:01:00.0");
         let status = |cards: &[NamedDevice]| device.status(&host(cards)).expect("listed");

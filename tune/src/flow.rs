@@ -186,13 +186,7 @@ impl<'a> FlowDraft<'a> {
     }
 
     fn add_skipped(&mut self, title: String, reason: &str) {
-        self.skipped.push(SkippedFinding {
-            finding: "flow".to_owned(),
-            severity: "note".to_owned(),
-            title,
-            why: reason.to_owned(),
-            commands: Vec::new(),
-        });
+        self.skipped.push(SkippedFinding::note("flow", title, reason));
     }
 
     fn add_rule(&mut self) -> Result<(), FlowError> {
@@ -224,11 +218,8 @@ impl<'a> FlowDraft<'a> {
         let filters = Setting::Offload { interface: interface.clone(), offload: Offload::NtupleFilters };
         if filters.read(self.host).is_ok_and(|now| now.as_str() == "off") {
             // igb lists rules for all its devices, and accepts them from i350 on.
-            if self
-                .host
-                .is_offload_changeable(&interface, Offload::NtupleFilters)
-                .is_ok_and(|is_changeable| !is_changeable)
-            {
+            let is_changeable = self.host.is_offload_changeable(&interface, Offload::NtupleFilters);
+            if matches!(is_changeable, Ok(false)) {
                 return Err(no_rules("its driver has ntuple-filters switched off (ethtool -k: [fixed])"));
             }
             let reason = format!("{interface} accepts rules for flows only with this feature.");

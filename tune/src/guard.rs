@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -159,9 +159,7 @@ impl<'a> GuardWatch<'a> {
     }
 
     fn read_tune(&self) -> Result<RecordedTune, TuneError> {
-        let tunes = self.store.read()?.tunes();
-        let tune = tunes.into_iter().find(|tune| tune.begun.tune == self.tune);
-        tune.ok_or(TuneError::NoSuchTune { tune: self.tune })
+        self.store.read()?.tune(self.tune).ok_or(TuneError::NoSuchTune { tune: self.tune })
     }
 
     fn wait(&mut self) -> Result<(), JournalError> {
@@ -197,20 +195,13 @@ impl<'a> GuardWatch<'a> {
 
 /// The first line, or all there is.
 fn first_line(pipe: OwnedFd) -> io::Result<String> {
-    let mut pipe = File::from(pipe);
-    let mut line = Vec::new();
     let limit = Timespec { tv_sec: LONGEST_START.as_secs().cast_signed(), tv_nsec: 0 };
-    loop {
-        let mut poll_fds = [PollFd::new(&pipe, PollFlags::IN)];
-        if rustix::io::retry_on_intr(|| poll(&mut poll_fds, Some(&limit)))? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not report that it watches"));
-        }
-        let mut byte = [0];
-        match pipe.read(&mut byte)? {
-            0 => break,
-            _ if byte == *b"\n" => break,
-            _ => line.extend(byte),
-        }
+    let mut poll_fds = [PollFd::new(&pipe, PollFlags::IN)];
+    if rustix::io::retry_on_intr(|| poll(&mut poll_fds, Some(&limit)))? == 0 {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not report that it watches"));
     }
-    Ok(String::from_utf8_lossy(&line).trim().to_owned())
+    // The guard writes the line at once.
+    let mut line = String::new();
+    BufReader::new(File::from(pipe)).read_line(&mut line)?;
+    Ok(line.trim().to_owned())
 }

@@ -50,24 +50,30 @@ pub(crate) fn placements(
         PlacementOwner::Interrupts if spread.managed || cpus.policy.interrupts_stay => Vec::new(),
         PlacementOwner::Interrupts => interrupts(path, spread),
         PlacementOwner::Receive if cpus.policy.handing == RpsTarget::None => Vec::new(),
-        PlacementOwner::Receive => receive(path, spread),
-        PlacementOwner::Transmit if cpus.xps => transmit(path, spread),
+        PlacementOwner::Receive => queue_cpus(path, spread, QueueDirection::Receive, &spread.receive),
+        PlacementOwner::Transmit if cpus.xps => {
+            queue_cpus(path, spread, QueueDirection::Transmit, &spread.transmit)
+        }
         PlacementOwner::Transmit => Vec::new(),
     }
 }
 
-/// Sets RPS of a spread to its current state.
-pub(crate) fn keep_receive(path: &PacketPath, spread: &mut PacketSpread) {
-    let queues = path.softirq.rps_queues(&spread.interface).iter();
-    spread.receive = queues.filter_map(|item| Some((item.queue, item.cpus.value()?.clone()))).collect();
-}
-
-/// Sets XPS of a spread to its current state.
-pub(crate) fn keep_transmit(path: &PacketPath, spread: &mut PacketSpread) {
-    let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
-    let current =
-        queues.iter().filter_map(|item| Some((item.queue, item.xps_cpus.value()?.as_ref()?.clone())));
-    spread.transmit = current.collect();
+/// The known CPUs of RPS or XPS, by queue.
+pub(crate) fn current_cpus(
+    path: &PacketPath,
+    interface: &str,
+    direction: QueueDirection,
+) -> BTreeMap<u32, CpuSet> {
+    match direction {
+        QueueDirection::Receive => {
+            let queues = path.softirq.rps_queues(interface).iter();
+            queues.filter_map(|item| Some((item.queue, item.cpus.value()?.clone()))).collect()
+        }
+        QueueDirection::Transmit => {
+            let queues = path.transmit_of(interface).into_iter().flat_map(|transmit| transmit.queues());
+            queues.filter_map(|item| Some((item.queue, item.xps_cpus.value()?.as_ref()?.clone()))).collect()
+        }
+    }
 }
 
 fn interrupts(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
@@ -98,35 +104,18 @@ pub(crate) fn current_interrupts(path: &PacketPath, spread: &PacketSpread) -> Ve
     placements.collect()
 }
 
-fn receive(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
-    let current = |queue| path.softirq.rps_cpus(&spread.interface, queue);
-    let targets = spread.receive.iter();
-    targets
-        .map(|(queue, to)| queue_cpus(spread, QueueDirection::Receive, *queue, current(*queue), to))
-        .collect()
-}
-
-fn transmit(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
-    let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
-    let current = |queue| {
-        let state = queues.iter().find(|item| item.queue == queue)?;
-        state.xps_cpus.value()?.as_ref()
-    };
-    let targets = spread.transmit.iter();
-    targets
-        .map(|(queue, to)| queue_cpus(spread, QueueDirection::Transmit, *queue, current(*queue), to))
-        .collect()
-}
-
 fn queue_cpus(
+    path: &PacketPath,
     spread: &PacketSpread,
     direction: QueueDirection,
-    queue: u32,
-    current: Option<&CpuSet>,
-    to: &CpuSet,
-) -> PlacementSetting {
-    let setting = Setting::QueueCpus { interface: spread.interface.clone(), direction, queue };
-    PlacementSetting { setting, from: current.map(mask), to: mask(to) }
+    targets: &BTreeMap<u32, CpuSet>,
+) -> Vec<PlacementSetting> {
+    let current = current_cpus(path, &spread.interface, direction);
+    let placement = |(queue, to): (&u32, &CpuSet)| {
+        let setting = Setting::QueueCpus { interface: spread.interface.clone(), direction, queue: *queue };
+        PlacementSetting { setting, from: current.get(queue).map(mask), to: mask(to) }
+    };
+    targets.iter().map(placement).collect()
 }
 
 fn mask(cpus: &CpuSet) -> SettingValue {
@@ -134,26 +123,24 @@ fn mask(cpus: &CpuSet) -> SettingValue {
 }
 
 pub(crate) fn interface_layout(spread: &PacketSpread, cpus: &CpuPolicy) -> InterfaceLayout {
-    let numbers: BTreeSet<u32> = [&spread.receive_interrupts, &spread.transmit_interrupts]
-        .into_iter()
-        .flat_map(BTreeMap::keys)
-        .chain([&spread.receive, &spread.transmit].into_iter().flat_map(BTreeMap::keys))
-        .copied()
+    let interrupts = [&spread.receive_interrupts, &spread.transmit_interrupts];
+    let cpu_sets = [&spread.receive, &spread.transmit];
+    let numbers: BTreeSet<&u32> = interrupts
+        .iter()
+        .flat_map(|by_queue| by_queue.keys())
+        .chain(cpu_sets.iter().flat_map(|by_queue| by_queue.keys()))
         .collect();
     let cpu_list = |masks: &BTreeMap<u32, CpuSet>, queue: u32, is_set: bool| {
         masks.get(&queue).filter(|_| is_set).map_or_else(String::new, ToString::to_string)
     };
     let queue = |queue: u32| QueueLayout {
         queue,
-        interrupt: spread
-            .receive_interrupts
-            .get(&queue)
-            .or_else(|| spread.transmit_interrupts.get(&queue))
-            .copied(),
+        interrupt: interrupts.iter().find_map(|by_queue| by_queue.get(&queue)).copied(),
         receive: cpu_list(&spread.receive, queue, cpus.policy.handing != RpsTarget::None),
         transmit: cpu_list(&spread.transmit, queue, cpus.xps),
     };
-    InterfaceLayout { interface: spread.interface.clone(), queues: numbers.into_iter().map(queue).collect() }
+    let queues = numbers.into_iter().copied().map(queue).collect();
+    InterfaceLayout { interface: spread.interface.clone(), queues }
 }
 
 /// The CPUs that process packets with these spreads, in the order of use.

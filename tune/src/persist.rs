@@ -74,6 +74,16 @@ pub struct PersistFile {
     pub content: FileContent,
 }
 
+impl PersistFile {
+    fn text(path: impl Into<String>, text: String) -> Self {
+        Self { path: path.into(), content: FileContent::Text(text) }
+    }
+
+    fn link(path: String, target: String) -> Self {
+        Self { path, content: FileContent::Link(target) }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileContent {
@@ -155,17 +165,11 @@ impl PersistFiles {
             lasting_settings.partition(|(setting, value)| is_for_sysctl_d(setting, value, target.init));
         let mut files = Vec::new();
         if !sysctls.is_empty() {
-            files.push(PersistFile {
-                path: SYSCTL_FILE.to_owned(),
-                content: FileContent::Text(sysctl_file(&sysctls, target)),
-            });
+            files.push(PersistFile::text(SYSCTL_FILE, sysctl_file(&sysctls, target)));
         }
         if !other_settings.is_empty() {
             let document = document(&other_settings, target)?;
-            files.push(PersistFile {
-                path: DOCUMENT_FILE.to_owned(),
-                content: FileContent::Text(document.to_text()?),
-            });
+            files.push(PersistFile::text(DOCUMENT_FILE, document.to_text()?));
             if target.init == InitSystem::Systemd {
                 files.extend(systemd_files(&document, target));
             }
@@ -251,15 +255,20 @@ fn document(
     let to_persisted = |(setting, value): &(Setting, SettingValue)| PersistedSetting {
         setting: setting.clone(),
         value: value.clone(),
-        vector: target.surroundings.vector(setting),
+        vector: target.surroundings.vectors.get(setting).cloned(),
     };
-    let mut document = PersistedSettings {
+    let settings: Vec<_> = settings.iter().map(|setting| to_persisted(setting)).collect();
+    // Interfaces with nothing but sysctls are not in the document.
+    let is_named = |device: &&DeviceIdentity| {
+        settings.iter().any(|persisted| persisted.interface().is_some_and(|name| name == device.interface))
+    };
+    let document = PersistedSettings {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         goal: target.goal.to_owned(),
         tune: target.tune,
-        devices: target.surroundings.devices.clone(),
-        settings: settings.iter().map(|setting| to_persisted(setting)).collect(),
+        devices: target.surroundings.devices.iter().filter(is_named).cloned().collect(),
+        settings,
     };
     for persisted in &document.settings {
         let Some(interface) = persisted.interface() else { continue };
@@ -268,15 +277,6 @@ fn document(
             return Err(PersistError::UnknownDevice { setting, interface });
         }
     }
-    // Interfaces with nothing but sysctls are not in the document.
-    let is_named = |device: &DeviceIdentity| {
-        document
-            .settings
-            .iter()
-            .any(|persisted| persisted.interface().is_some_and(|name| name == device.interface))
-    };
-    let devices: Vec<_> = document.devices.iter().filter(|device| is_named(device)).cloned().collect();
-    document.devices = devices;
     Ok(document)
 }
 
@@ -289,12 +289,8 @@ fn systemd_files(document: &PersistedSettings, target: &PersistTarget<'_>) -> Ve
         .map(|device| device.interface.as_str())
         .filter(|name| *name != "lo")
         .collect();
-    let commands =
-        unit::UnitCommands { program: target.program, file: DOCUMENT_FILE, state_dir: target.state_dir };
-    let text = |(path, text)| PersistFile { path, content: FileContent::Text(text) };
-    let link = |(path, target)| PersistFile { path, content: FileContent::Link(target) };
-    let units = unit::units(commands, &settings, &interfaces).into_iter().map(text);
-    units.chain(unit::links(&settings, &interfaces).into_iter().map(link)).collect()
+    let commands = unit::UnitCommands { program: target.program, state_dir: target.state_dir };
+    unit::files(commands, &settings, &interfaces)
 }
 
 fn notes(has_sysctls: bool, has_others: bool, target: &PersistTarget<'_>) -> Vec<String> {

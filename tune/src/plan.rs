@@ -17,7 +17,7 @@ mod text_tests;
 mod threads;
 mod values;
 
-use linerate_host::{Setting, SettingValue};
+use linerate_host::{Setting, SettingValue, Severity};
 use serde::{Deserialize, Serialize};
 
 use crate::NamedDevice;
@@ -219,6 +219,14 @@ impl PlannedChange {
         self.claims.iter().any(|claim| {
             claim.enforcement == EnforcementMode::Always && claim.exclusion == ClaimExclusion::InPlan
         })
+    }
+}
+
+impl SkippedFinding {
+    /// A change of this `kind` that is not made, and that no finding of doctor requires.
+    pub(crate) fn note(kind: &str, title: String, reason: impl Into<String>) -> Self {
+        let severity = Severity::Note.name().to_owned();
+        Self { finding: kind.to_owned(), severity, title, why: reason.into(), commands: Vec::new() }
     }
 }
 

@@ -25,13 +25,8 @@ pub struct TuneProfile {
     pub needs_udp_service: bool,
     /// The CPUs that receive packets, and the mechanism that selects them.
     pub cpus: CpuPolicy,
-    /// Findings that are fixed, from this severity on, by id or as `stage.*`.
-    pub fix: BTreeMap<String, Severity>,
-    /// Findings that a person has to decide about, and why, by id or as `stage.*`: they are left, with the commands that fix
-    /// them.
-    pub ask: BTreeMap<String, String>,
-    /// Findings that are left, and why, by id or as `stage.*`.
-    pub leave: BTreeMap<String, String>,
+    /// What is done about findings, by id or as `stage.*`.
+    pub findings: BTreeMap<String, FindingPolicy>,
     /// Values that no finding requires.
     pub values: Vec<ProfileValue>,
     /// The text of its file, so that a user can copy it.
@@ -115,14 +110,14 @@ pub enum SkipCondition {
     NoUdpService,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FindingPolicy<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FindingPolicy {
     /// It is fixed from this severity on.
     Fix(Severity),
-    /// It is left for a person to decide, for this reason.
-    Ask(&'a str),
+    /// It is left for a person to decide, for this reason, with the commands that fix it.
+    Ask(String),
     /// It is left, for this reason.
-    Leave(&'a str),
+    Leave(String),
     /// It is not named.
     Unnamed,
 }
@@ -162,20 +157,8 @@ impl TuneProfile {
         read::profile(text, origin)
     }
 
-    pub fn verdict(&self, id: &str) -> FindingPolicy<'_> {
-        let stage = id.split_once('.').map(|(stage, _)| format!("{stage}.*"));
-        let keys = [Some(id), stage.as_deref()];
-        for key in keys.into_iter().flatten() {
-            if let Some(severity) = self.fix.get(key) {
-                return FindingPolicy::Fix(*severity);
-            }
-            if let Some(reason) = self.ask.get(key) {
-                return FindingPolicy::Ask(reason);
-            }
-            if let Some(reason) = self.leave.get(key) {
-                return FindingPolicy::Leave(reason);
-            }
-        }
-        FindingPolicy::Unnamed
+    pub fn verdict(&self, id: &str) -> &FindingPolicy {
+        let of_stage = || self.findings.get(&format!("{}.*", id.split_once('.')?.0));
+        self.findings.get(id).or_else(of_stage).unwrap_or(&FindingPolicy::Unnamed)
     }
 }

@@ -9,7 +9,9 @@ use crate::NamedDevice;
 use crate::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use crate::journal::tune::{TrackedSetting, resumable};
 use crate::journal::{Journal, JournalCorruption, LockHolder, RecordedTune};
-use crate::transaction::{SettingLocations, boot_seconds, due, later_holder};
+use crate::transaction::{
+    ChangeTarget as _, SettingLocations, TuneNamespace, boot_seconds, due, later_holder,
+};
 
 pub use history::TuneHistory;
 
@@ -128,8 +130,8 @@ impl JournalStatus {
     /// Reads all settings of the tunes that are not undone. Changes nothing.
     pub fn of(journal: &Journal, host: &Host) -> Self {
         let tunes = journal.tunes();
-        let view =
-            StatusReader { host, tunes: &tunes, journal, boot: boot(host), boot_seconds: boot_seconds() };
+        let boot = host.boot().ok();
+        let view = StatusReader { host, tunes: &tunes, journal, boot, boot_seconds: boot_seconds() };
         let last = tunes.last().map(|tune| tune.begun.tune);
         let is_reported =
             |tune: &&RecordedTune| tune.is_open() || (tune.is_unfinished() && Some(tune.begun.tune) == last);
@@ -236,8 +238,10 @@ impl StatusReader<'_> {
                     false => SettingState::Unknown { why },
                 }
             }),
-            Err(why) if locations.is_elsewhere => Err(SettingState::OtherNamespace { why: why.clone() }),
-            Err(why) => Err(SettingState::Gone { why: why.clone() }),
+            Err(why) => Err(match locations.namespace {
+                TuneNamespace::Elsewhere { .. } => SettingState::OtherNamespace { why: why.clone() },
+                TuneNamespace::Here | TuneNamespace::Gone { .. } => SettingState::Gone { why: why.clone() },
+            }),
         };
         let (now, state) = match result {
             Ok(now) => {
@@ -332,8 +336,4 @@ fn state(tune: &RecordedTune, is_running: bool) -> TuneState {
             None => TuneState::Made,
         },
     }
-}
-
-fn boot(host: &Host) -> Option<String> {
-    host.read("/proc/sys/kernel/random/boot_id").ok().map(|boot| boot.trim().to_owned())
 }

@@ -17,7 +17,7 @@ use crate::NamedDevice;
 use crate::TunePlan;
 use crate::journal::record::{BeginRecord, UndoDeadline, UndoOutcome};
 use crate::journal::tune::{ExpectedValue, TrackedSetting, resumable};
-use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
+use crate::journal::{JournalRecord, JournalWriter, RecordedTune};
 
 pub use error::TuneError;
 pub(crate) use locations::SettingLocations;
@@ -100,13 +100,11 @@ impl<'w> TuneTransaction<'w> {
         });
         if let Some(plan) = start.plan {
             let changes = plan.exclusions.iter().chain(&plan.changes);
-            let records: Vec<JournalRecord> = changes
+            let rooms = changes
                 .flat_map(|change| [&change.from, &change.to].map(|value| (change, value)))
-                .flat_map(|(change, value)| room_for(id, &change.setting, value))
-                .chain([begun.clone()])
-                .chain(writer.tunes().iter().filter(|tune| tune.is_open()).flat_map(undo_rooms))
-                .collect();
-            writer.reserve(&records)?;
+                .flat_map(|(change, value)| room_for(id, &change.setting, value));
+            let open_tunes = writer.tunes().iter().filter(|tune| tune.is_open());
+            writer.reserve(rooms.chain([begun.clone()]).chain(open_tunes.flat_map(undo_rooms)))?;
             writer.save_plan(id, plan)?;
         }
         writer.append(begun)?;
@@ -235,8 +233,8 @@ impl<'w> TuneTransaction<'w> {
         let rooms = [&from, to].into_iter().flat_map(|value| room_for(self.id, setting, value));
         self.reserve_space(rooms.chain(noted))?;
         let step = self.next_step();
-        self.append(|tune| JournalRecord::Intent {
-            tune,
+        self.writer.append(JournalRecord::Intent {
+            tune: self.id,
             step,
             setting: setting.clone(),
             from: from.clone(),
@@ -260,7 +258,7 @@ impl<'w> TuneTransaction<'w> {
         match result {
             Ok(found) => {
                 let change = Some((setting.clone(), from.clone()));
-                self.append(|tune| JournalRecord::Done { tune, step, found, change })?;
+                self.writer.append(JournalRecord::Done { tune: self.id, step, found, change })?;
                 Ok(ChangeOutcome::Made)
             }
             Err(error) => {
@@ -274,7 +272,7 @@ impl<'w> TuneTransaction<'w> {
     fn record_already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeOutcome, TuneError> {
         // A resumed tune finds the value that it wrote before it was killed.
         if let Some(step) = self.tracked(setting).and_then(|tracked| tracked.open_step) {
-            self.append(|tune| JournalRecord::Done { tune, step, found, change: None })?;
+            self.writer.append(JournalRecord::Done { tune: self.id, step, found, change: None })?;
         }
         Ok(ChangeOutcome::Already)
     }
@@ -286,13 +284,9 @@ impl<'w> TuneTransaction<'w> {
         why: String,
         found: Option<SettingValue>,
     ) -> Result<ChangeOutcome, TuneError> {
-        self.append(|tune| JournalRecord::Refused {
-            tune,
-            step,
-            setting: setting.clone(),
-            why: why.clone(),
-            found,
-        })?;
+        let refused =
+            JournalRecord::Refused { tune: self.id, step, setting: setting.clone(), why: why.clone(), found };
+        self.writer.append(refused)?;
         Ok(ChangeOutcome::Refused { why })
     }
 
@@ -304,10 +298,10 @@ impl<'w> TuneTransaction<'w> {
     ) -> Result<Result<(), String>, TuneError> {
         let Some(interface) = setting.interface() else { return Ok(Ok(())) };
         match self.tune().and_then(|tune| tune.device(&interface)) {
-            Some(device) => Ok(target.must_be_in_place(device)),
-            None => match target.device(&interface) {
+            Some(device) => Ok(device.must_be_in_place(target.host())),
+            None => match NamedDevice::observe(target.host(), &interface) {
                 Ok(device) => {
-                    self.append(|tune| JournalRecord::Device { tune, device })?;
+                    self.writer.append(JournalRecord::Device { tune: self.id, device })?;
                     Ok(Ok(()))
                 }
                 Err(error) => Ok(Err(error.to_string())),
@@ -364,7 +358,7 @@ impl<'w> TuneTransaction<'w> {
         let rooms: Vec<_> = added.flat_map(|(setting, value)| undo_room(self.id, setting, value)).collect();
         let noted = JournalRecord::Noted { tune: self.id, with: cause.clone(), values };
         self.reserve_space(rooms.into_iter().chain([noted.clone()]))?;
-        self.append(|_| noted.clone())?;
+        self.writer.append(noted.clone())?;
         Ok(Some(noted))
     }
 
@@ -372,13 +366,8 @@ impl<'w> TuneTransaction<'w> {
     // disk cannot prevent the undo.
     fn reserve_space(&self, records: impl Iterator<Item = JournalRecord>) -> Result<(), TuneError> {
         let is_to_undo = |tune: &&RecordedTune| tune.is_open() || tune.begun.tune == self.id;
-        let records: Vec<JournalRecord> =
-            self.writer.tunes().iter().filter(is_to_undo).flat_map(undo_rooms).chain(records).collect();
-        Ok(self.writer.reserve(&records)?)
-    }
-
-    fn append(&mut self, record: impl FnOnce(u64) -> JournalRecord) -> Result<(), JournalError> {
-        self.writer.append(record(self.id))
+        let tunes = self.writer.tunes().iter().filter(is_to_undo);
+        Ok(self.writer.reserve(tunes.flat_map(undo_rooms).chain(records))?)
     }
 
     fn tune(&self) -> Option<&RecordedTune> {

@@ -12,6 +12,7 @@ use crate::TunePlan;
 use crate::boost::ObservedServer;
 use crate::boost::catalog;
 use crate::boost::delivery::DeliveryAgreement;
+use crate::boost::discovery::ServerGroup;
 use crate::boost::plan::CpuAssignment;
 use crate::plan::PlannedChange;
 
@@ -51,8 +52,7 @@ impl AnswerCounts {
     pub fn of(server: &ObservedServer) -> Option<Self> {
         let delivery = server.delivery.value()?;
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
-        let own_cookies: BTreeSet<u64> =
-            groups.flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
+        let own_cookies: BTreeSet<u64> = groups.flat_map(ServerGroup::cookies).collect();
         let read_counts = delivery.read.iter().filter(|item| own_cookies.contains(&item.cookie));
         let send_counts = delivery.sent.iter().filter(|item| own_cookies.contains(&item.cookie));
         Some(Self {

@@ -104,6 +104,12 @@ pub fn product(id: &str) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.id == id)
 }
 
+impl ServerProduct {
+    pub(super) fn options_for(&self, effect: OptionEffect) -> impl Iterator<Item = &ProductOption> {
+        self.options.iter().filter(move |option| option.gives == effect)
+    }
+}
+
 impl ProductOption {
     /// The setting with this number of CPUs for each `N`.
     pub fn with_cpus(&self, cpus: usize) -> String {

@@ -46,9 +46,7 @@ impl DeliveryAgreement {
         delivery: &DeliveryReport,
     ) -> Self {
         let groups = groups.into_iter().filter(|group| group.protocol == SocketProtocol::Udp);
-        let cookies: Vec<u64> =
-            groups.flat_map(|group| group.members.iter().map(|member| member.socket.cookie)).collect();
-        Self::of_sockets(&cookies, delivery)
+        Self::of_sockets(&groups.flat_map(ServerGroup::cookies).collect::<Vec<_>>(), delivery)
     }
 
     /// The ratio of datagrams that were read on their CPU of arrival.

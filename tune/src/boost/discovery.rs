@@ -11,13 +11,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use linerate_host::delivery::DeliveryReport;
-use linerate_host::setting::SocketAt;
+use linerate_host::setting::{SocketAt, SteeringTable};
 use linerate_host::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
 use linerate_host::stage::thread::ThreadSightings;
 use linerate_host::{BackgroundThread, CpuSet, Host, HostError, Known, PacketPath, Setting};
 use serde::{Deserialize, Serialize};
 
-use crate::boost::catalog;
+use crate::boost::{catalog, count};
 use crate::transaction::namespace_inode;
 use find::{FoundServer, find};
 use process_table::ProcessTable;
@@ -139,14 +139,19 @@ pub enum ReaderEvidence {
     Assumed,
 }
 
+/// Capabilities that a boost requires.
+const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
+                            CAP_SYS_NICE to pin its threads";
+
 /// Why a server cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     /// There is no such server, or its processes are in another namespace.
     #[error("{0}")]
     NotThere(String),
-    #[error("{what}: not permitted: this requires {capability}: run it as root")]
-    NotPermitted { what: String, capability: &'static str },
+    /// For this action.
+    #[error("{0}: not permitted: this requires {CAPABILITIES}: run it as root")]
+    NotPermitted(String),
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -268,6 +273,15 @@ impl ServerGroup {
         let members = service.sockets.iter().map(member).collect::<Result<_, _>>()?;
         Ok(Self { protocol, local, reuseport, members, ordered: service.ordered, steering })
     }
+
+    pub(super) fn cookies(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().map(|member| member.socket.cookie)
+    }
+
+    /// The table of linerate's program, if it steers the group.
+    pub(super) fn table(&self) -> Option<SteeringTable> {
+        self.steering.value()?.parse().ok()
+    }
 }
 
 impl GroupSocket {
@@ -324,11 +338,7 @@ fn notes(
     let times = if activity.samples == 1 { "once".to_owned() } else { format!("{} times", activity.samples) };
     notes.push(format!(
         "the system calls of {} were sampled {times} in {:.1} s",
-        if activity.threads.len() == 1 {
-            "1 thread".to_owned()
-        } else {
-            format!("{} threads", activity.threads.len())
-        },
+        count(activity.threads.len(), "thread"),
         activity.lasted.as_secs_f64()
     ));
     match &activity.delivery {

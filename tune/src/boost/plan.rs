@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boost::ObservedServer;
 use crate::boost::catalog::OptionEffect;
+use crate::boost::discovery::ReaderThread;
 use group::{OwnedGroup, SkipReason, SteeringMethod};
 pub(super) use receiving_cpus::ReceivingCpus;
 pub(super) use table::CpuHosts;
@@ -146,7 +147,7 @@ impl BoostDraft {
         let groups = self.groups(server, machine, receiving, choice);
         let (units, unplaced_readers) = unit::place(server, &groups, receiving);
         for (reader, reason) in unplaced_readers {
-            self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &reason);
+            self.refuse(&thread_name(reader), &reason);
         }
         let hosts = CpuHosts::of(machine, receiving, &units.iter().map(|unit| unit.cpu).collect());
         let has_unit = |cpu| units.iter().any(|unit| unit.cpu == cpu);
@@ -230,18 +231,13 @@ impl BoostDraft {
 
     fn pin(&mut self, units: &[ThreadPlacement<'_>]) {
         for unit in units {
+            let thread = thread_name(unit.reader);
             if unit.chosen == CpuChooser::OnlyOne {
-                let thread_name = format!("thread {} ({})", unit.reader.tid, unit.reader.name);
-                self.refuse(
-                    &thread_name,
-                    &format!("its control group lets it run on CPU {} alone", unit.cpu),
-                );
+                self.refuse(&thread, &format!("its control group lets it run on CPU {} alone", unit.cpu));
             }
             match changes::pin(unit) {
                 Ok(change) => self.pins.extend(change),
-                Err(reason) => {
-                    self.refuse(&format!("thread {} ({})", unit.reader.tid, unit.reader.name), &reason);
-                }
+                Err(reason) => self.refuse(&thread, &reason),
             }
         }
     }
@@ -310,13 +306,8 @@ impl BoostDraft {
             .into_iter()
             .map(|(why, subjects)| BoostRefusal { what: list_first(&subjects), why })
             .collect();
-        let skipped_finding = |refusal: &BoostRefusal| SkippedFinding {
-            finding: "boost".to_owned(),
-            severity: "note".to_owned(),
-            title: refusal.what.clone(),
-            why: refusal.why.clone(),
-            commands: Vec::new(),
-        };
+        let skipped_finding =
+            |refusal: &BoostRefusal| SkippedFinding::note("boost", refusal.what.clone(), &refusal.why);
         BoostPlan {
             plan: TunePlan {
                 cpus,
@@ -329,6 +320,10 @@ impl BoostDraft {
             refusals,
         }
     }
+}
+
+fn thread_name(reader: &ReaderThread) -> String {
+    format!("thread {} ({})", reader.tid, reader.name)
 }
 
 fn single_socket_reason(readers: usize) -> String {

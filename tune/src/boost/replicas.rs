@@ -25,11 +25,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_host::setting::SteeringTable;
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Host, HostError};
 
-use crate::boost::discovery::{DiscoveryError, ObservedServer, ServerGroup};
+use crate::boost::discovery::{DiscoveryError, ObservedServer};
 use cgroup::CgroupTree;
 pub use cgroup::ReplicaCgroup;
 pub use drain::ServerHandover;
@@ -248,11 +247,8 @@ pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLef
 
 /// Whether `boost run` or `replace` started the server, and steers its sockets.
 pub fn are_copies(host: &Host, server: &ObservedServer) -> bool {
-    let is_steered = |group: &ServerGroup| {
-        group.steering.value().is_some_and(|steering| steering.parse::<SteeringTable>().is_ok())
-    };
     // The search for control groups is costly on large hosts.
-    server.groups.iter().any(is_steered)
+    server.groups.iter().any(|group| group.table().is_some())
         && groups(host, None).is_ok_and(|groups| groups.iter().any(|group| group.has_server(server)))
 }
 

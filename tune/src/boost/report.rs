@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::answers::{self, AnswerCounts};
 use super::delivery::DeliveryAgreement;
 use super::delivery::PlanConformity;
-use super::discovery::ObservedServer;
+use super::discovery::{ObservedServer, ServerGroup};
 use super::plan::{BoostChoice, BoostPlan, BoostRefusal, CpuAssignment, ServerAdvice};
 use super::replicas::ReplicaSetState;
 use crate::journal::record::UndoDeadline;
@@ -207,11 +207,11 @@ fn replies_per_request(before: &ObservedServer, after: &ObservedServer) -> Optio
 
 impl BoostedServerState {
     pub fn of(server: &ObservedServer, boost: &BoostPlan) -> Self {
-        let members = server.groups.iter().flat_map(|group| &group.members);
+        let cookies = server.groups.iter().flat_map(ServerGroup::cookies);
         let is_unread = |cookie: &u64| server.readers_of(*cookie).next().is_none();
         Self {
             delivery: DeliveryCounts::of(server),
-            unread_sockets: members.map(|member| member.socket.cookie).filter(is_unread).collect(),
+            unread_sockets: cookies.filter(is_unread).collect(),
             changes_wanted: boost.plan.changes.len(),
         }
     }

@@ -78,18 +78,11 @@ pub fn watch(
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(WatchEvent),
 ) -> Result<(), TuneError> {
-    let mut journaled_tune = JournaledTune::of(store, tune);
-    let tunes = store.read()?.tunes();
-    let pins = tunes
-        .iter()
-        .find(|recorded| recorded.begun.tune == tune)
-        .map(pins::pinned_threads)
-        .unwrap_or_default();
+    let pins = store.read()?.tune(tune).map(|tune| pins::pinned_threads(&tune)).unwrap_or_default();
     let mut waiter = ProcessWaiter::default();
     let mut watch = BoostWatch {
         host,
-        store,
-        tune,
+        tune: JournaledTune::of(store, tune),
         wanted: query,
         choice,
         pins: &pins,
@@ -104,7 +97,7 @@ pub fn watch(
         last_warning: None,
     };
     while !stop() {
-        let end_event = if journaled_tune.is_in_effect()? { watch.turn()? } else { Some(WatchEvent::Undone) };
+        let end_event = if watch.tune.is_in_effect()? { watch.turn()? } else { Some(WatchEvent::Undone) };
         if let Some(event) = end_event {
             (watch.tell)(event);
             return Ok(());
@@ -125,8 +118,7 @@ fn found_event(reader: &ReaderThread) -> WatchEvent {
 
 struct BoostWatch<'w> {
     host: &'w Host,
-    store: &'w StateStore,
-    tune: u64,
+    tune: JournaledTune<'w>,
     wanted: &'w ServerQuery,
     choice: &'w BoostChoice,
     pins: &'w [PinnedThread],
@@ -187,7 +179,7 @@ impl BoostWatch<'_> {
         if dead.is_empty() {
             return;
         }
-        fix::refresh_steering(self.host, server);
+        fix::refresh_server(self.host, server);
         self.waiting.extend(dead.iter().map(lost_event));
         self.dead.extend(dead);
         self.needs_fix = true;
@@ -229,7 +221,7 @@ impl BoostWatch<'_> {
         }
         self.waiting.extend(found.into_iter().map(found_event));
         self.waiting.extend(lost.into_iter().map(lost_event));
-        fix::refresh_steering(self.host, &mut merged);
+        fix::refresh_server(self.host, &mut merged);
         self.known = Some((merged, path));
         self.needs_fix |= has_changed;
     }
@@ -246,7 +238,7 @@ impl BoostWatch<'_> {
             let is_its_pin =
                 |setting: &Setting| matches!(setting, Setting::ThreadCpus { tid, .. } if *tid == reader.tid);
             let is_planned = plan.changes.iter().any(|change| is_its_pin(&change.setting));
-            !pins.is_empty() && is_planned && !pins::is_pinned(reader, pins)
+            !pins.is_empty() && is_planned && !pins.iter().any(|pin| pin.is_of(reader))
         };
         let new_readers = server.readers.iter().filter(to_pin);
         self.waiting.extend(new_readers.map(found_event));
@@ -280,19 +272,12 @@ impl BoostWatch<'_> {
             return Ok(None);
         }
         let plan = fix::without_effective_changes(plan::make(server, path, self.choice).plan);
-        let outcome = if plan.changes.is_empty() {
-            FixOutcome::Done { done: Vec::new(), refused: Vec::new() }
-        } else {
-            fix::fix(self.host, self.store, self.tune, &plan)?
-        };
-        match outcome {
+        match fix::fix(self.host, &self.tune, &plan)? {
             FixOutcome::Busy => self.warn("another process holds the journal: waiting for it".into()),
             FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
             FixOutcome::Done { done, refused } => {
                 self.needs_fix = false;
-                if refused.is_empty() {
-                    fix::update_server(server, &plan);
-                }
+                fix::refresh_server(self.host, server);
                 self.last_warning = None;
                 self.report_events(done);
                 refused.into_iter().for_each(|warning| self.warn(warning));

@@ -53,7 +53,7 @@ fn ethtool(words: &[&str]) -> Vec<OwnedSetting> {
 fn sysctl(word: &str) -> Option<OwnedSetting> {
     let (name, to) = word.split_once('=')?;
     let to = (!to.contains('$')).then(|| to.to_owned());
-    Some(OwnedSetting { knob: OwnedKnob::Sysctl(sysctl_path(name)), interface: None, to })
+    Some(OwnedKnob::Sysctl(sysctl_path(name)).set_to(to))
 }
 
 /// The queue in a path, such as `rx-0`; `None` for a variable or pattern, which may be any queue.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::stage::irq::{self, IrqOwner, IrqState};
-use linerate_host::{Host, IrqbalanceSetup, Known, Setting, setting};
+use linerate_host::{Host, IrqbalanceSetup, Setting, setting};
 
 use super::owner::{FoundOwners, OwnerTerms, SettingOwner, WantedKnob};
 use super::reader::ConfigurationReader;
@@ -26,17 +26,11 @@ struct IrqbalanceOwner {
 }
 
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
-    let owners = match IrqState::observe(reader.host, &[]).owners {
-        Known::Value(owners) => owners,
-        // The reader reports that no process could be read.
-        Known::Unknown { .. } => return Vec::new(),
-    };
+    // The reader reports if no process could be read.
+    let owners = IrqState::observe(reader.host, &[]).owners.into_value().unwrap_or_default();
     let irqbalance_owners = owners.into_iter().filter(|owner| owner.name == NAME);
-    irqbalance_owners
-        .filter_map(|owner| {
-            Some(Box::new(IrqbalanceOwner::query(reader.host, owner)?) as Box<dyn SettingOwner>)
-        })
-        .collect()
+    let boxed = |owner: IrqbalanceOwner| Box::new(owner) as Box<dyn SettingOwner>;
+    irqbalance_owners.filter_map(|owner| IrqbalanceOwner::query(reader.host, owner)).map(boxed).collect()
 }
 
 impl IrqbalanceOwner {

@@ -64,6 +64,11 @@ impl OwnedKnob {
         Self::File(format!("queues/*/{name}"))
     }
 
+    /// The knob of all interfaces, or of the host, with this value.
+    pub(super) fn set_to(self, to: Option<String>) -> OwnedSetting {
+        OwnedSetting { knob: self, interface: None, to }
+    }
+
     pub(super) fn is_mask(&self) -> bool {
         matches!(self, Self::File(path) if path.ends_with("ps_cpus"))
     }

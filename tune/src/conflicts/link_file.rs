@@ -118,7 +118,7 @@ pub(super) fn line(entry: &FileEntry) -> Option<ConfigurationLine> {
         }
     };
     let text = format!("{}={}", entry.key, entry.value);
-    Some(ConfigurationLine { at: entry.location(), text, set: OwnedSetting { knob, interface: None, to } })
+    Some(ConfigurationLine { at: entry.location(), text, set: knob.set_to(to) })
 }
 
 // A span with one unit (systemd.time(7)); without a unit, seconds.

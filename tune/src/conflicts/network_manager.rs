@@ -105,12 +105,8 @@ pub(super) fn profile(text: &str, path: &str) -> ConnectionProfile {
 fn line(key: &str, entry: &ini::IniEntry<'_>, path: &str) -> Option<ConfigurationLine> {
     let (kind, name) = KINDS.iter().find_map(|(start, kind)| Some((*kind, key.strip_prefix(start)?)))?;
     let to = if kind.is_switch(name) { ini::switch(entry.value) } else { Some(entry.value) };
-    let set = OwnedSetting { knob: kind.knob(name), interface: None, to: to.map(str::to_owned) };
-    Some(ConfigurationLine {
-        at: format!("{path}:{}", entry.line),
-        text: format!("{key}={}", entry.value),
-        set,
-    })
+    let (at, text) = (format!("{path}:{}", entry.line), format!("{key}={}", entry.value));
+    Some(ConfigurationLine { at, text, set: kind.knob(name).set_to(to.map(str::to_owned)) })
 }
 
 impl ConnectionProfile {

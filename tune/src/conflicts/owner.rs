@@ -75,7 +75,7 @@ pub(super) struct WantedKnob<'a> {
 
 impl<'a> WantedKnob<'a> {
     pub(super) fn new(setting: &'a Setting, to: &'a SettingValue) -> Self {
-        let single = |knob| vec![OwnedSetting { knob, interface: None, to: Some(to.as_str().to_owned()) }];
+        let single = |knob: OwnedKnob| vec![knob.set_to(Some(to.as_str().to_owned()))];
         let sets = match setting {
             Setting::Sysctl(name) => single(OwnedKnob::Sysctl(sysctl_path(name))),
             Setting::IrqAffinity { .. } => single(OwnedKnob::Interrupt),

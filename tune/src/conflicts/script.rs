@@ -116,15 +116,11 @@ fn join_lines(text: &str) -> Vec<(usize, String)> {
 
 /// The lines of a script, or of a file of udev's rules, that set a knob.
 pub(super) fn script(text: &str, path: &str) -> Vec<ScriptLine> {
-    let lines = join_lines(text).into_iter().map(|(number, text)| {
-        let interface = rule_interface(&text).map(str::to_owned);
-        (number, command::settings(&text), interface, text)
-    });
-    lines
-        .filter_map(|(number, sets, interface, text)| {
-            script_line(path, number, text, sets, interface.as_deref())
-        })
-        .collect()
+    let line = |(number, text): (usize, String)| {
+        let (sets, interface) = (command::settings(&text), rule_interface(&text).map(str::to_owned));
+        script_line(path, number, text, sets, interface.as_deref())
+    };
+    join_lines(text).into_iter().filter_map(line).collect()
 }
 
 fn script_line(
@@ -167,10 +163,8 @@ pub(super) fn interfaces(text: &str, path: &str) -> Vec<ScriptLine> {
             "up" | "pre-up" | "post-up" => command::settings(value),
             key => OPTIONS
                 .iter()
-                .filter_map(|(start, kind)| {
-                    let knob = kind.knob(key.strip_prefix(start)?);
-                    Some(OwnedSetting { knob, interface: None, to: Some(value.trim().to_owned()) })
-                })
+                .filter_map(|(start, kind)| Some(kind.knob(key.strip_prefix(start)?)))
+                .map(|knob| knob.set_to(Some(value.trim().to_owned())))
                 .collect(),
         };
         lines.extend(script_line(path, number, line, sets, interface.as_deref()));

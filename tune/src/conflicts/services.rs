@@ -2,7 +2,7 @@
 
 use linerate_host::ini;
 
-use super::knob::{OwnedKnob, OwnedSetting};
+use super::knob::OwnedKnob;
 use super::owner::{ConfiguredSetting, ExclusionFor, FoundOwners, SettingOwner, by_hand};
 use super::reader::ConfigurationReader;
 use crate::claim::{ClaimExclusion, EnforcementMode};
@@ -80,10 +80,6 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
         .collect()
 }
 
-fn owned_settings(knob: OwnedKnob, to: Option<String>) -> Vec<OwnedSetting> {
-    vec![OwnedSetting { knob, interface: None, to }]
-}
-
 fn not_needed() -> ExclusionFor {
     Box::new(|_, _| ClaimExclusion::NotNeeded)
 }
@@ -95,7 +91,7 @@ fn governor_daemons(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = Co
             what: action.to_owned(),
             read_from: format!("/proc/{}/comm", reader.process(comm)?.pid),
             enforcement,
-            sets: owned_settings(OwnedKnob::Governor, None),
+            sets: vec![OwnedKnob::Governor.set_to(None)],
             exclusion: by_hand(command),
         })
     })
@@ -109,7 +105,7 @@ fn governor_services(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = C
             what: format!("sets the governor to {to} when its service starts"),
             read_from: format!("{path}:{line}"),
             enforcement: EnforcementMode::AtBoot,
-            sets: owned_settings(OwnedKnob::Governor, Some(to)),
+            sets: vec![OwnedKnob::Governor.set_to(Some(to))],
             exclusion: not_needed(),
         })
     })
@@ -135,7 +131,7 @@ fn google_agent(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         what: "sets the affinity of interrupts, and XPS, of virtual NICs when it starts".to_owned(),
         read_from: format!("/proc/{}/comm", process.pid),
         enforcement: EnforcementMode::OnRestart,
-        sets: knobs.into_iter().flat_map(|knob| owned_settings(knob, None)).collect(),
+        sets: knobs.into_iter().map(|knob| knob.set_to(None)).collect(),
         exclusion: by_hand(format!(
             "printf '[InstanceSetup]\\nset_multiqueue = false\\n' >> {}  # it leaves queues alone from its next start on",
             GOOGLE_FILES[0]
@@ -159,7 +155,7 @@ fn nftables(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         what: "flushes the whole ruleset when it is started or reloaded, tables of others with it".to_owned(),
         read_from: format!("{path}:{line}"),
         enforcement: EnforcementMode::OnRestart,
-        sets: owned_settings(OwnedKnob::Filter, None),
+        sets: vec![OwnedKnob::Filter.set_to(None)],
         exclusion: by_hand(format!("# {path}: add the table to it, so that it is loaded with the others")),
     })
 }
@@ -179,7 +175,7 @@ fn firewalld(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         what: "flushes the tables of iptables when it is started or reloaded".to_owned(),
         read_from: format!("{FIREWALLD} (process {})", process.pid),
         enforcement: EnforcementMode::OnRestart,
-        sets: owned_settings(OwnedKnob::Filter, None),
+        sets: vec![OwnedKnob::Filter.set_to(None)],
         exclusion: by_hand(
             "firewall-cmd --permanent --direct --add-rule ...  # the rule in its own configuration",
         ),
@@ -199,7 +195,7 @@ fn kube_proxy(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
             .to_owned(),
         read_from: format!("/proc/{}/comm", process.pid),
         enforcement: EnforcementMode::Always,
-        sets: owned_settings(OwnedKnob::Filter, None),
+        sets: vec![OwnedKnob::Filter.set_to(None)],
         exclusion: not_needed(),
     })
 }
@@ -219,7 +215,7 @@ fn audit_rules(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         exclusion: by_hand(format!("# {location}: make it '-e 0'")),
         read_from: location,
         enforcement: EnforcementMode::OnRestart,
-        sets: owned_settings(OwnedKnob::Audit, Some(to.to_string())),
+        sets: vec![OwnedKnob::Audit.set_to(Some(to.to_string()))],
     })
 }
 
@@ -265,7 +261,7 @@ fn audit_service(owner: &'static str, read_from: String, command: &str) -> Confi
         what: "switches auditing on when it starts".to_owned(),
         read_from,
         enforcement: EnforcementMode::OnRestart,
-        sets: owned_settings(OwnedKnob::Audit, Some("1".to_owned())),
+        sets: vec![OwnedKnob::Audit.set_to(Some("1".to_owned()))],
         exclusion: by_hand(command),
     }
 }
@@ -279,7 +275,6 @@ pub(super) fn journal_audits(text: &str) -> Option<(usize, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::recording::RecordedEntry;
     use linerate_host::{Host, HostRecording, Setting, SettingValue};
 
     use super::super::{SettingOwners, tests::claims};
@@ -318,10 +313,8 @@ mod tests {
 
     #[test]
     fn nftables_service_that_flushes_the_ruleset_claims_nft_tables() {
-        let mut recording = HostRecording::new();
-        recording.insert("/etc/nftables.conf", RecordedEntry::File("flush ruleset\n".into()));
-        let unit = "/lib/systemd/system/nftables.service";
-        recording.insert(NFTABLES_ENABLED[0], RecordedEntry::Link(unit.into()));
+        let recording = HostRecording::from_files([("/etc/nftables.conf", "flush ruleset\n")])
+            .with_links([(NFTABLES_ENABLED[0], "/lib/systemd/system/nftables.service")]);
         let table: Setting =
             serde_json::from_str(r#"{"nft_table": {"table": "linerate"}}"#).expect("a setting");
         let claims = SettingOwners::observe(&Host::rehearsal(recording))

@@ -1,10 +1,10 @@
 //! Files of sysctls, which are applied at boot and when an interface appears (sysctl.d(5)).
 
-use super::knob::{ConfigurationLine, OwnedKnob, OwnedSetting, sysctl_path};
+use super::knob::{ConfigurationLine, OwnedKnob, sysctl_path};
 use super::owner::{FoundOwners, SettingOwner, WantedKnob};
 use super::reader::{ConfigurationReader, matches};
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
-use crate::persist::InitSystem;
+use crate::persist::{InitSystem, SYSCTL_FILE};
 
 const DIRECTORIES: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
@@ -12,19 +12,8 @@ const DIRECTORIES: [&str; 5] =
 // sysctl(8) reads this file last with --system. systemd reads it only through a link in one of the directories above.
 const LAST: &str = "/etc/sysctl.conf";
 
-/// `tune persist` writes this file, and replaces it the next time.
-const OURS: &str = "/etc/sysctl.d/90-linerate.conf";
-
 /// All lines, in the order in which they are applied.
-struct SysctlFiles {
-    lines: Vec<SysctlLine>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SysctlLine {
-    line: ConfigurationLine,
-    is_pattern: bool,
-}
+struct SysctlFiles(Vec<ConfigurationLine>);
 
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
     let mut paths = reader.layered(&DIRECTORIES, ".conf");
@@ -33,12 +22,13 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
     }
     let lines_of =
         |path: String| reader.read(&path).map(|text| assignments(&text, &path)).unwrap_or_default();
-    let lines: Vec<_> = paths.into_iter().filter(|path| path != OURS).flat_map(lines_of).collect();
-    if lines.is_empty() { Vec::new() } else { vec![Box::new(SysctlFiles { lines })] }
+    // `tune persist` replaces its own file the next time.
+    let lines = paths.into_iter().filter(|path| path != SYSCTL_FILE).flat_map(lines_of).collect();
+    vec![Box::new(SysctlFiles(lines))]
 }
 
 /// The lines of a file that set a sysctl, or exclude a name from patterns.
-pub(super) fn assignments(text: &str, path: &str) -> Vec<SysctlLine> {
+pub(super) fn assignments(text: &str, path: &str) -> Vec<ConfigurationLine> {
     let line = |(number, line): (usize, &str)| {
         let line = line.trim();
         if line.starts_with(['#', ';']) || line.is_empty() {
@@ -50,9 +40,8 @@ pub(super) fn assignments(text: &str, path: &str) -> Vec<SysctlLine> {
             None => (line.strip_prefix('-').map(|_| line)?, None),
         };
         let name = sysctl_path(name.trim_start_matches('-').trim());
-        let set = OwnedSetting { knob: OwnedKnob::Sysctl(name.clone()), interface: None, to };
-        let line = ConfigurationLine { at: format!("{path}:{number}"), text: line.to_owned(), set };
-        Some(SysctlLine { line, is_pattern: name.contains(['*', '?', '[']) })
+        let set = OwnedKnob::Sysctl(name).set_to(to);
+        Some(ConfigurationLine { at: format!("{path}:{number}"), text: line.to_owned(), set })
     };
     (1..).zip(text.lines()).filter_map(line).collect()
 }
@@ -60,21 +49,12 @@ pub(super) fn assignments(text: &str, path: &str) -> Vec<SysctlLine> {
 impl SysctlFiles {
     // The effective line: the last with the exact name, else the last pattern that matches.
     fn effective_line(&self, path: &str) -> Option<&ConfigurationLine> {
-        let is_match = |line: &&SysctlLine| match &line.line.set.knob {
-            OwnedKnob::Sysctl(name) => {
-                if line.is_pattern {
-                    matches(name, path)
-                } else {
-                    name == path
-                }
-            }
-            _ => false,
+        let last_match = |is_match: &dyn Fn(&str) -> bool| {
+            let is_of = |knob: &OwnedKnob| matches!(knob, OwnedKnob::Sysctl(name) if is_match(name));
+            self.0.iter().rfind(|line| is_of(&line.set.knob))
         };
-        let last_match =
-            |pattern: bool| self.lines.iter().rev().find(|line| line.is_pattern == pattern && is_match(line));
-        last_match(false)
-            .or_else(|| last_match(true))
-            .map(|line| &line.line)
+        last_match(&|name| name == path)
+            .or_else(|| last_match(&|pattern| matches(pattern, path)))
             .filter(|line| line.set.to.is_some())
     }
 }
@@ -93,7 +73,7 @@ impl SettingOwner for SysctlFiles {
             (EnforcementMode::AtBoot, "at boot")
         };
         let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
-        let is_later = name_of(file) > name_of(OURS);
+        let is_later = name_of(file) > name_of(SYSCTL_FILE);
         let exclusion = match (is_later, enforcement) {
             (true, _) => ClaimExclusion::ByHand {
                 commands: vec![format!("# {}: make it '{} = {}'", line.at, knob.setting, knob.to)],
@@ -171,7 +151,7 @@ mod tests {
             ("/etc/sysctl.d/10-a.conf", "net.core.rmem_max = 1\n"),
             ("/etc/sysctl.d/20-b.conf", "net.core.rmem_max=2\n"),
             ("/usr/lib/sysctl.d/20-b.conf", "net.core.rmem_max=3\nnet.core.wmem_max=3\n"),
-            (OURS, "net.core.rmem_max=9\n"),
+            (SYSCTL_FILE, "net.core.rmem_max=9\n"),
         ];
         let found = claims(&files, "net.core.rmem_max", "5");
         assert_eq!((found.len(), found[0].read_from.as_str()), (1, "/etc/sysctl.d/20-b.conf:1"));

@@ -57,13 +57,11 @@ pub(super) fn owned_settings(setting: &TunedSetting<'_>) -> Vec<OwnedSetting> {
     let TunedSetting { plugin, devices, option: FileEntry { key, value, .. } } = *setting;
     // A variable or a function may have any value.
     let literal = |value: &str| (!value.contains("${")).then(|| value.to_owned());
-    let single_setting =
-        |knob: OwnedKnob, to: Option<String>| vec![OwnedSetting { knob, interface: None, to }];
     match (plugin, key.as_str()) {
-        ("sysctl", name) => single_setting(OwnedKnob::Sysctl(sysctl_path(name)), literal(value)),
+        ("sysctl", name) => vec![OwnedKnob::Sysctl(sysctl_path(name)).set_to(literal(value))],
         // Of several governors TuneD sets the first that the driver has.
         ("cpu", "governor") => {
-            single_setting(OwnedKnob::Governor, literal(value).filter(|value| !value.contains('|')))
+            vec![OwnedKnob::Governor.set_to(literal(value).filter(|value| !value.contains('|')))]
         }
         ("sysfs", path) => command::settings(&format!("echo {value} > {path}")),
         ("net", "ring") => device_settings(EthtoolKind::Ring, devices, value),

@@ -1,5 +1,4 @@
 use linerate_host::Scope;
-use linerate_host::recording::RecordedEntry;
 use linerate_host::setting::table_entries;
 
 use super::*;
@@ -14,10 +13,9 @@ fn host(fixture: &str) -> Host {
 
 fn host_with(fixture: &str, answers: &[(&str, &str)]) -> Host {
     let mut recording = recordings(fixture).swap_remove(0);
-    for (path, answer) in answers {
-        recording.insert(*path, RecordedEntry::File(answer.as_bytes().to_vec()));
+    for (path, answer) in answers.iter().chain(&[("/proc/sys/kernel/random/boot_id", "boot-1\n")]) {
+        recording.insert_file(*path, *answer);
     }
-    recording.insert("/proc/sys/kernel/random/boot_id", RecordedEntry::File(b"boot-1\n".to_vec()));
     Host::rehearsal(recording)
 }
 

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::JournalError;
 use super::line::{BadLine, JournalLine};
 
 /// Why a journal may be incomplete.
@@ -50,8 +49,8 @@ pub(super) struct ParsedJournal {
     pub(super) damage: Vec<DamagedLine>,
     /// Length of the text up to the end of the last whole line.
     pub(super) length: u64,
-    torn: Option<u64>,
-    newer: Option<(u64, String)>,
+    /// A torn line, or one of a later version, at which the reading ended.
+    end: Option<JournalCorruption>,
 }
 
 // Reads all lines that are records. A damaged line does not affect the other lines. A line of a
@@ -67,7 +66,7 @@ pub(super) fn parse(text: &[u8]) -> ParsedJournal {
         // Each line is written with its newline, and synced before the next: only the last can be
         // torn.
         let Some(end) = remaining.iter().position(|byte| *byte == b'\n') else {
-            parsed.torn = Some(number);
+            parsed.end = Some(JournalCorruption::Torn { line: number });
             break;
         };
         match JournalLine::parse(&remaining[..end]) {
@@ -76,8 +75,8 @@ pub(super) fn parse(text: &[u8]) -> ParsedJournal {
                 parsed.add_damage(number, format!("record {} where a later one belongs", entry.sequence));
             }
             Err(BadLine::Damaged(reason)) => parsed.add_damage(number, reason),
-            Err(BadLine::Newer(reason)) => {
-                parsed.newer = Some((number, reason));
+            Err(BadLine::Newer(why)) => {
+                parsed.end = Some(JournalCorruption::Newer { line: number, why });
                 break;
             }
         }
@@ -113,23 +112,13 @@ impl ParsedJournal {
 
     /// The most severe fault of the journal.
     pub(super) fn trouble(&self) -> Option<JournalCorruption> {
-        if let Some((line, why)) = &self.newer {
-            return Some(JournalCorruption::Newer { line: *line, why: why.clone() });
-        }
-        match self.damage.split_first() {
-            Some((DamagedLine { line, why, .. }, others)) => Some(JournalCorruption::Damaged {
+        match (&self.end, self.damage.split_first()) {
+            (Some(JournalCorruption::Newer { .. }), _) | (_, None) => self.end.clone(),
+            (_, Some((DamagedLine { line, why, .. }, others))) => Some(JournalCorruption::Damaged {
                 line: *line,
                 why: why.clone(),
                 others: others.iter().map(|other| other.line).collect(),
             }),
-            None => self.torn.map(|line| JournalCorruption::Torn { line }),
         }
-    }
-
-    // Why appending is refused. `None` for a torn line, which is cut off, and for damaged lines,
-    // which stay.
-    pub(super) fn refusal(&self, path: &str) -> Option<JournalError> {
-        let (line, why) = self.newer.clone()?;
-        Some(JournalError::Newer { path: path.to_owned(), line, why })
     }
 }

@@ -95,7 +95,7 @@ pub enum JournalRecord {
 }
 
 /// The start of a tune.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BeginRecord {
     /// Number of the tune, one more than that of the one before.
@@ -120,17 +120,8 @@ pub struct BeginRecord {
 impl BeginRecord {
     /// The known facts about the start of a tune whose record is damaged.
     pub(crate) fn lost(tune: u64, unix_seconds: u64) -> Self {
-        Self {
-            tune,
-            unix_seconds,
-            boot: String::new(),
-            version: String::new(),
-            argv: Vec::new(),
-            goal: "unknown (the record of its start is damaged)".to_owned(),
-            devices: Vec::new(),
-            until: None,
-            namespace: None,
-        }
+        let goal = "unknown (the record of its start is damaged)".to_owned();
+        Self { tune, unix_seconds, goal, ..Self::default() }
     }
 
     /// Whether the tune was made before the last boot. `None` if that is unknown.

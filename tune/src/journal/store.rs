@@ -137,6 +137,10 @@ impl Journal {
     pub fn tunes(&self) -> Vec<RecordedTune> {
         super::tune::tunes(&self.entries, &self.damage)
     }
+
+    pub fn tune(&self, number: u64) -> Option<RecordedTune> {
+        self.tunes().into_iter().find(|tune| tune.begun.tune == number)
+    }
 }
 
 /// The process id that the lock's holder left in it.

@@ -7,7 +7,7 @@ use super::record::{BeginRecord, UndoOutcome, UndoReason};
 use super::{DamagedLine, JournalLine, JournalRecord};
 use crate::NamedDevice;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordedTune {
     pub begun: BeginRecord,
     /// Settings that the tune changed or reset, in the order of their first records.
@@ -155,9 +155,8 @@ impl RecordedTune {
                     let (setting, from, to) = (setting.clone(), from.clone(), found.clone());
                     self.apply(&JournalRecord::Intent { tune: *tune, step: *step, setting, from, to });
                 }
-                if let Some(tracked) =
-                    self.tracked.iter_mut().find(|tracked| tracked.open_step == Some(*step))
-                {
+                let is_open = |tracked: &&mut TrackedSetting| tracked.open_step == Some(*step);
+                if let Some(tracked) = self.tracked.iter_mut().find(is_open) {
                     tracked.expected = ExpectedValue::just(found);
                     tracked.applied.clone_from(&tracked.wanted);
                     tracked.open_step = None;
@@ -325,7 +324,7 @@ fn find_tune(tunes: &mut [RecordedTune], number: u64) -> Option<&mut RecordedTun
 pub(super) fn apply_entry(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
     let record = &entry.record;
     if let JournalRecord::Begun(begun) = record {
-        tunes.push(RecordedTune::new(begun));
+        tunes.push(RecordedTune { begun: begun.clone(), ..RecordedTune::default() });
         return;
     }
     if let JournalRecord::UndoDone { tune, setting, outcome: UndoOutcome::Covered { by } } = record {
@@ -338,7 +337,8 @@ pub(super) fn apply_entry(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
     if find_tune(tunes, number).is_none() {
         // The record of its start is damaged.
         let position = tunes.partition_point(|tune| tune.begun.tune < number);
-        tunes.insert(position, RecordedTune::new(&BeginRecord::lost(number, entry.unix_seconds)));
+        let begun = BeginRecord::lost(number, entry.unix_seconds);
+        tunes.insert(position, RecordedTune { begun, ..RecordedTune::default() });
     }
     if let Some(tune) = find_tune(tunes, number) {
         tune.apply(record);
@@ -350,31 +350,10 @@ pub(super) fn apply_entry(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
 fn hand_over(tunes: &mut [RecordedTune], from: u64, to: u64, setting: &Setting) {
     let position = |number: u64| tunes.iter().position(|tune| tune.begun.tune == number);
     let (Some(from), Some(to)) = (position(from), position(to)) else { return };
-    let Some((original, earlier)) =
-        tunes[from].tracked(setting).map(|tracked| (tracked.original.clone(), tracked.clone()))
-    else {
-        return;
-    };
+    let Some(earlier) = tunes[from].tracked(setting).cloned() else { return };
     if let Some(tracked) = tunes[to].tracked_mut(setting)
         && earlier.expects(&tracked.original)
     {
-        tracked.original = original;
-    }
-}
-
-impl RecordedTune {
-    fn new(begun: &BeginRecord) -> Self {
-        Self {
-            begun: begun.clone(),
-            tracked: Vec::new(),
-            refused: Vec::new(),
-            ended: None,
-            confirmed: false,
-            measured: None,
-            undo: None,
-            persisted: false,
-            next_step: 0,
-            damaged_lines: Vec::new(),
-        }
+        tracked.original = earlier.original;
     }
 }

@@ -38,9 +38,13 @@ impl JournalWriter {
         let file = open_private(&path)?;
         let text = read_all(&file, &path)?;
         let parsed = parse(&text);
-        if let Some(error) = parsed.refusal(&path.display().to_string()) {
-            return Err(error);
-        }
+        // A torn line is cut off, and damaged lines stay.
+        let trouble = match parsed.trouble() {
+            Some(JournalCorruption::Newer { line, why }) => {
+                return Err(JournalError::Newer { path: path.display().to_string(), line, why });
+            }
+            trouble => trouble.filter(|trouble| matches!(trouble, JournalCorruption::Damaged { .. })),
+        };
         if parsed.length < text.len() as u64 {
             // Synced before the next record is appended; otherwise a crash could leave both.
             let result = file.set_len(parsed.length).and_then(|()| file.sync_all());
@@ -57,7 +61,7 @@ impl JournalWriter {
             length: parsed.length,
             sequence: parsed.next_sequence() - 1,
             tunes: super::tune::tunes(&parsed.entries, &parsed.damage),
-            trouble: parsed.trouble().filter(|trouble| matches!(trouble, JournalCorruption::Damaged { .. })),
+            trouble,
             broken: false,
             _lock: lock,
         })
@@ -93,12 +97,13 @@ impl JournalWriter {
     /// announced change must not be made, and this writer writes nothing more
     /// ([`JournalError::Broken`]).
     pub fn append(&mut self, record: JournalRecord) -> Result<(), JournalError> {
+        let path = self.store.journal_path();
         if self.broken {
-            return Err(JournalError::Broken { path: self.path() });
+            return Err(JournalError::Broken { path: path.display().to_string() });
         }
         let entry =
             JournalLine { sequence: self.sequence + 1, unix_seconds: unix_seconds().unwrap_or(0), record };
-        let line = to_line(&entry, &self.store.journal_path())?;
+        let line = to_line(&entry, &path)?;
         let result =
             self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
         if let Err(error) = result {
@@ -106,7 +111,7 @@ impl JournalWriter {
             // (fsync(2)), so a later fsync proves nothing: write no more.
             self.broken = true;
             let _ = self.file.set_len(self.length);
-            return Err(self.write_error(error, line.len() as u64));
+            return Err(write_error(&path, "append", error, line.len() as u64));
         }
         self.length += line.len() as u64;
         self.sequence += 1;
@@ -115,14 +120,11 @@ impl JournalWriter {
     }
 
     /// Makes sure that there is space for these records, if the file system can reserve it.
-    pub fn reserve<'a>(
-        &self,
-        records: impl IntoIterator<Item = &'a JournalRecord>,
-    ) -> Result<(), JournalError> {
+    pub fn reserve(&self, records: impl IntoIterator<Item = JournalRecord>) -> Result<(), JournalError> {
         let path = self.store.journal_path();
         let mut bytes = 0;
         for record in records {
-            let entry = JournalLine { sequence: u64::MAX, unix_seconds: u64::MAX, record: record.clone() };
+            let entry = JournalLine { sequence: u64::MAX, unix_seconds: u64::MAX, record };
             bytes += to_line(&entry, &path)?.len() as u64;
         }
         if bytes == 0 {
@@ -131,7 +133,7 @@ impl JournalWriter {
         match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, bytes) {
             // Not every file system can reserve space; then the append itself fails first.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(error) => Err(self.write_error(error.into(), bytes)),
+            Err(error) => Err(write_error(&path, "append", error.into(), bytes)),
         }
     }
 
@@ -153,24 +155,8 @@ impl JournalWriter {
             file.sync_all()?;
             std::fs::rename(&temporary, &path)
         };
-        write().map_err(|error| match no_space(error) {
-            Ok(source) => {
-                JournalError::NoSpace { path: path.display().to_string(), bytes: text.len() as u64, source }
-            }
-            Err(source) => file_error(&path, "write", source),
-        })?;
+        write().map_err(|error| write_error(&path, "write", error, text.len() as u64))?;
         sync_directory(&self.store.plans_path())
-    }
-
-    fn path(&self) -> String {
-        self.store.journal_path().display().to_string()
-    }
-
-    fn write_error(&self, error: io::Error, bytes: u64) -> JournalError {
-        match no_space(error) {
-            Ok(source) => JournalError::NoSpace { path: self.path(), bytes, source },
-            Err(source) => file_error(&self.store.journal_path(), "append", source),
-        }
     }
 }
 
@@ -178,14 +164,13 @@ fn to_line(entry: &JournalLine, path: &Path) -> Result<String, JournalError> {
     entry.to_line().map_err(|error| file_error(path, "write as JSON", error.into()))
 }
 
-/// Separates the errors that can be fixed by freeing space.
-fn no_space(error: io::Error) -> Result<io::Error, io::Error> {
-    let kind = error.kind();
-    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
-    {
-        Ok(error)
-    } else {
-        Err(error)
+fn write_error(path: &Path, operation: &'static str, source: io::Error, bytes: u64) -> JournalError {
+    match source.kind() {
+        // These can be fixed by freeing space.
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            JournalError::NoSpace { path: path.display().to_string(), bytes, source }
+        }
+        _ => file_error(path, operation, source),
     }
 }
 

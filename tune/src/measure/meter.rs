@@ -134,12 +134,11 @@ impl<'a> ServiceMeter<'a> {
 // Time on a CPU of each thread of a process, ns: the first number of `schedstat`.
 fn run_times(host: &Host, pid: u32) -> Vec<((u32, u32), u64)> {
     let tasks = format!("/proc/{pid}/task");
-    let names = host.list(&tasks).unwrap_or_default();
-    let time = |name: &String| {
-        let text = host.read(&format!("{tasks}/{name}/schedstat")).ok()?;
-        Some(((pid, name.parse().ok()?), text.split_whitespace().next()?.parse().ok()?))
+    let time = |tid: u32| {
+        let text = host.read(&format!("{tasks}/{tid}/schedstat")).ok()?;
+        Some(((pid, tid), text.split_whitespace().next()?.parse().ok()?))
     };
-    names.iter().filter_map(time).collect()
+    host.list_numbers(&tasks, "").unwrap_or_default().into_iter().filter_map(time).collect()
 }
 
 impl ServiceCounters {

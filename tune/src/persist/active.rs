@@ -30,13 +30,12 @@ impl ActiveSettings {
         for tune in &status.tunes {
             active.add_tune(tune, host);
         }
-        let recorded_tunes = store.read()?.tunes();
+        let journal = store.read()?;
         for tune in &status.tunes {
             // Interfaces and sysctls of another network namespace have other values here.
-            let is_here = recorded_tunes
-                .iter()
-                .filter(|recorded| recorded.begun.tune == tune.tune)
-                .all(|recorded| TuneNamespace::of(host, &recorded.begun) == TuneNamespace::Here);
+            let recorded = journal.tune(tune.tune);
+            let is_here = recorded
+                .is_none_or(|recorded| TuneNamespace::of(host, &recorded.begun) == TuneNamespace::Here);
             if let Some(plan) = store.plan(tune.tune)?.filter(|_| is_here) {
                 active.add_targets(tune, &plan, host);
             }

@@ -1,6 +1,6 @@
 //! Devices and interrupts of settings, whose names and numbers change with each boot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::stage::irq::{IrqState, IrqVector};
 use linerate_host::{Host, HostError, Setting, SettingValue};
@@ -26,12 +26,12 @@ pub struct SettingContext {
     /// The devices of all interfaces of the settings.
     pub devices: Vec<DeviceIdentity>,
     /// Interrupts that serve queues.
-    pub(super) vectors: Vec<(Setting, QueueVector)>,
+    pub(super) vectors: BTreeMap<Setting, QueueVector>,
 }
 
 /// A host on which the file of another boot is applied.
 pub(super) struct BootHost<'a> {
-    host: &'a Host,
+    pub(super) host: &'a Host,
     present: Vec<DeviceIdentity>,
     vectors: IrqState,
 }
@@ -46,21 +46,16 @@ impl SettingContext {
         let names = if irqs.is_empty() { Vec::new() } else { host.list("/sys/class/net")? };
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let irq_state = IrqState::observe(host, &names);
-        let vectors: Vec<_> = irqs
+        let vectors: BTreeMap<_, _> = irqs
             .into_iter()
             .filter_map(|setting| Some((setting.clone(), queue_vector(&irq_state, &names, setting)?)))
             .collect();
         let mut interfaces: BTreeSet<_> =
             settings.iter().filter_map(|(setting, _)| Some(setting.interface()?.into_owned())).collect();
-        interfaces.extend(vectors.iter().map(|(_, vector)| vector.interface.clone()));
+        interfaces.extend(vectors.values().map(|vector| vector.interface.clone()));
         let devices =
             interfaces.iter().map(|name| DeviceIdentity::observe(host, name)).collect::<Result<_, _>>()?;
         Ok(Self { devices, vectors })
-    }
-
-    /// The queues that the interrupt of a setting serves, if known.
-    pub(super) fn vector(&self, setting: &Setting) -> Option<QueueVector> {
-        self.vectors.iter().find(|(known, _)| known == setting).map(|(_, vector)| vector.clone())
     }
 }
 
@@ -82,10 +77,6 @@ impl<'a> BootHost<'a> {
         let names: Vec<_> = present.iter().map(|device| device.interface.as_str()).collect();
         let vectors = IrqState::observe(host, &names);
         Ok(Self { host, present, vectors })
-    }
-
-    pub(super) fn host(&self) -> &'a Host {
-        self.host
     }
 
     pub(super) fn name(&self, device: &DeviceIdentity) -> Option<String> {

@@ -17,24 +17,10 @@ const LARGEST_FILE: u64 = 16 << 20;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Why a file could not be written, read or removed.
+/// Why a file could not be written, read or removed, in one line.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaceError {
-    #[error("cannot {what} {path}: {source}")]
-    System {
-        /// The attempted operation.
-        what: &'static str,
-        /// The file or directory.
-        path: String,
-        source: io::Error,
-    },
-    /// A directory of the path is a symbolic link.
-    #[error("{path} is a symbolic link, and nothing is written through one")]
-    Link { path: String },
-    /// Not an absolute path of a file.
-    #[error("{path}: not a path below a directory")]
-    Path { path: String },
-}
+#[error("{0}")]
+pub struct PlaceError(String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathOccupant {
@@ -76,18 +62,7 @@ impl FileContent {
 
 /// The missing parent directories of a file, the outermost first.
 pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
-    let directory = path.parent().ok_or_else(|| not_a_path(path))?;
-    let mut missing = Vec::new();
-    match walk(directory, &mut |parent, name, path| {
-        if missing.is_empty() && rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            return Ok(PathComponent::Enter);
-        }
-        missing.push(path.to_owned());
-        Ok(PathComponent::Pass)
-    }) {
-        Ok(_) => Ok(missing),
-        Err(error) => Err(error),
-    }
+    Ok(open_parent(path)?.1)
 }
 
 // Creates a directory unless it exists. Its parent has to exist.
@@ -119,18 +94,15 @@ pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
 impl OpenedDirectory {
     /// Opens the directory of a file.
     pub(super) fn of(path: &Path) -> Result<Self, PlaceError> {
-        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
-        let parent = path.parent().ok_or_else(|| not_a_path(path))?;
-        let directory = walk(parent, &mut |_, _, _| Ok(PathComponent::Enter))?;
-        Ok(Self { directory, name: name.to_owned(), path: path.to_owned() })
+        Self::find(path)?.ok_or_else(|| refused("open the directory of", path, Errno::NOENT))
     }
 
     // Like [`Self::of`], but `None` if the directory is missing.
     pub(super) fn find(path: &Path) -> Result<Option<Self>, PlaceError> {
-        match Self::of(path) {
-            Err(PlaceError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-            location => location.map(Some),
-        }
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
+        let (directory, missing) = open_parent(path)?;
+        let location = Self { directory, name: name.to_owned(), path: path.to_owned() };
+        Ok(missing.is_empty().then_some(location))
     }
 
     pub(super) fn occupant(&self) -> Result<PathOccupant, PlaceError> {
@@ -157,7 +129,7 @@ impl OpenedDirectory {
         let file = file.map_err(|errno| self.refused("open", errno))?;
         let mut content = Vec::new();
         let result = File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content);
-        result.map_err(|source| self.failed("read", source))?;
+        result.map_err(|error| failed("read", &self.path, &error))?;
         if content.len() as u64 > LARGEST_FILE {
             return Ok(PathOccupant::Other);
         }
@@ -166,8 +138,7 @@ impl OpenedDirectory {
 
     /// Writes a new file, or replaces a file of linerate (`replace`).
     pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PlaceError> {
-        let temporary =
-            Self { directory: self.directory()?, name: temporary_name(&self.name), path: self.path.clone() };
+        let temporary = self.temporary()?;
         temporary.remove()?;
         match content {
             FileContent::Text(text) => temporary.write_new(text)?,
@@ -206,10 +177,10 @@ impl OpenedDirectory {
         // The umask reduces the mode given to open.
         rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| self.refused("set the mode of", errno))?;
         let mut file = File::from(file);
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
             // As above: the write error is the one to report.
             let _ = self.remove();
-            self.failed("write", source)
+            failed("write", &self.path, &error)
         })
     }
 
@@ -224,12 +195,14 @@ impl OpenedDirectory {
 
     /// Removes the temporary file of a killed [`OpenedDirectory::write`].
     pub(super) fn remove_unfinished(&self) -> Result<bool, PlaceError> {
-        let name = temporary_name(&self.name);
-        Self { directory: self.directory()?, name, path: self.path.clone() }.remove()
+        self.temporary()?.remove()
     }
 
-    fn directory(&self) -> Result<OwnedFd, PlaceError> {
-        self.directory.try_clone().map_err(|source| self.failed("open the directory of", source))
+    // A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
+    fn temporary(&self) -> Result<Self, PlaceError> {
+        let directory = self.directory.try_clone();
+        let directory = directory.map_err(|error| failed("open the directory of", &self.path, &error))?;
+        Ok(Self { directory, name: format!(".{}.linerate-new", self.name), path: self.path.clone() })
     }
 
     fn sync(&self) -> Result<(), PlaceError> {
@@ -240,53 +213,40 @@ impl OpenedDirectory {
         }
     }
 
-    fn refused(&self, operation: &'static str, errno: Errno) -> PlaceError {
-        self.failed(operation, errno.into())
-    }
-
-    fn failed(&self, operation: &'static str, source: io::Error) -> PlaceError {
-        PlaceError::System { what: operation, path: self.path.display().to_string(), source }
+    fn refused(&self, operation: &str, errno: Errno) -> PlaceError {
+        refused(operation, &self.path, errno)
     }
 }
 
-// A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
-fn temporary_name(name: &str) -> String {
-    format!(".{name}.linerate-new")
-}
-
-enum PathComponent {
-    Enter,
-    Pass,
-}
-
-/// Opens a directory component by component without following links.
-fn walk(
-    directory: &Path,
-    at_each: &mut dyn FnMut(&OwnedFd, &str, &Path) -> Result<PathComponent, PlaceError>,
-) -> Result<OwnedFd, PlaceError> {
+/// Opens the directory of a file, or the innermost of its parents that exists, component by component
+/// without following links. Returns the missing directories, too, the outermost first.
+fn open_parent(file: &Path) -> Result<(OwnedFd, Vec<PathBuf>), PlaceError> {
+    let directory = file.parent().ok_or_else(|| not_a_path(file))?;
     let relative = directory.strip_prefix("/").map_err(|_| not_a_path(directory))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut path = PathBuf::from("/");
     let mut parent =
         rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| refused("open", &path, errno))?;
+    let mut missing = Vec::new();
     for component in relative.components() {
         let std::path::Component::Normal(name) = component else { return Err(not_a_path(directory)) };
         let name = name.to_str().ok_or_else(|| not_a_path(directory))?;
         path.push(name);
-        if let PathComponent::Enter = at_each(&parent, name, &path)? {
-            parent = open_directory(&parent, name).map_err(|errno| {
+        let opened = if missing.is_empty() { open_directory(&parent, name) } else { Err(Errno::NOENT) };
+        match opened {
+            Ok(opened) => parent = opened,
+            Err(Errno::NOENT) => missing.push(path.clone()),
+            Err(errno) => {
                 let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
                 let is_link =
                     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-                if is_link {
-                    PlaceError::Link { path: path.display().to_string() }
-                } else {
-                    refused("open", &path, errno)
-                }
-            })?;
+                let link =
+                    || format!("{} is a symbolic link, and nothing is written through one", path.display());
+                return Err(if is_link { PlaceError(link()) } else { refused("open", &path, errno) });
+            }
         }
     }
-    Ok(parent)
+    Ok((parent, missing))
 }
 
 fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
@@ -294,12 +254,16 @@ fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, name, flags, Mode::empty())
 }
 
-fn refused(operation: &'static str, path: &Path, errno: Errno) -> PlaceError {
-    PlaceError::System { what: operation, path: path.display().to_string(), source: errno.into() }
+fn refused(operation: &str, path: &Path, errno: Errno) -> PlaceError {
+    failed(operation, path, &errno.into())
+}
+
+pub(super) fn failed(operation: &str, path: &Path, error: &io::Error) -> PlaceError {
+    PlaceError(format!("cannot {operation} {}: {error}", path.display()))
 }
 
 fn not_a_path(path: &Path) -> PlaceError {
-    PlaceError::Path { path: path.display().to_string() }
+    PlaceError(format!("{}: not a path below a directory", path.display()))
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -386,10 +350,8 @@ mod tests {
     #[test]
     fn relative_paths_dot_dot_and_root_are_rejected() {
         for path in ["etc/x", "/etc/../x/y", "/"] {
-            assert!(
-                matches!(OpenedDirectory::of(Path::new(path)).map(drop), Err(PlaceError::Path { .. })),
-                "{path}"
-            );
+            let error = OpenedDirectory::of(Path::new(path)).map(drop).expect_err("rejected").to_string();
+            assert!(error.ends_with("not a path below a directory"), "{path}: {error}");
         }
     }
 }

@@ -85,13 +85,6 @@ impl fmt::Display for ReappliedSetting {
     }
 }
 
-/// Settings of the document up to a link reset, on this host.
-struct ReapplyPart {
-    plan: TunePlan,
-    // Settings that need no change or cannot be changed.
-    settled: Vec<ReappliedSetting>,
-}
-
 /// Applies the settings of a document: all, or those of the interface with the current name `only`.
 /// If all are in effect, nothing is written. It waits only for another process that changes
 /// settings.
@@ -113,9 +106,9 @@ pub fn reapply(
     let mut idle_result = ReapplyResult::default();
     let mut is_idle = true;
     for part in options.parts() {
-        let planned_part = options.plan_part(&BootHost::observe(host)?, part);
-        is_idle &= planned_part.plan.changes.is_empty() && planned_part.plan.exclusions.is_empty();
-        idle_result.settings.extend(planned_part.settled);
+        let (plan, settled) = options.plan_part(&BootHost::observe(host)?, part);
+        is_idle &= plan.changes.is_empty() && plan.exclusions.is_empty();
+        idle_result.settings.extend(settled);
     }
     if is_idle {
         return Ok(idle_result);
@@ -129,9 +122,9 @@ pub fn reapply(
     for part in options.parts() {
         // A link reset changes queues and vectors, so each part is resolved after the previous
         // part.
-        let planned_part = options.plan_part(&BootHost::observe(host)?, part);
-        result.settings.extend(planned_part.settled);
-        for change in planned_part.plan.exclusions.iter().chain(&planned_part.plan.changes) {
+        let (plan, settled) = options.plan_part(&BootHost::observe(host)?, part);
+        result.settings.extend(settled);
+        for change in plan.exclusions.iter().chain(&plan.changes) {
             result.settings.push(apply_change(&mut transaction, host, change)?);
         }
     }
@@ -205,7 +198,12 @@ impl<'a> ReapplyOptions<'a> {
         Ok(names.filter_map(|name| NamedDevice::observe(host, &name).ok()).collect())
     }
 
-    fn plan_part(&self, boot_host: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
+    /// The changes of a part, and its settings that need no change or cannot be changed.
+    fn plan_part(
+        &self,
+        boot_host: &BootHost<'_>,
+        part: &[PersistedSetting],
+    ) -> (TunePlan, Vec<ReappliedSetting>) {
         let mut plan = TunePlan::new(GOAL);
         let mut settled = Vec::new();
         for persisted in part {
@@ -218,31 +216,25 @@ impl<'a> ReapplyOptions<'a> {
             let setting = match boot_host.setting(persisted, device) {
                 Ok(setting) => setting,
                 Err(why) => {
-                    settled.push(reapplied_setting(
-                        &persisted.setting,
-                        &persisted.value,
-                        ReapplyOutcome::Absent { why },
-                    ));
+                    let outcome = ReapplyOutcome::Absent { why };
+                    settled.push(reapplied_setting(&persisted.setting, &persisted.value, outcome));
                     continue;
                 }
             };
-            match setting.read(boot_host.host()) {
-                Ok(from) => plan.changes.push(change(setting, from, persisted.value.clone())),
+            match setting.read(boot_host.host) {
+                Ok(from) => {
+                    let to = persisted.value.clone();
+                    plan.changes.push(PlannedChange::new(setting, from, to, "it was made to last"));
+                }
                 Err(error) => {
                     let outcome = ReapplyOutcome::Refused { why: error.to_string() };
                     settled.push(reapplied_setting(&setting, &persisted.value, outcome));
                 }
             }
         }
-        resolve_conflicts(&mut plan, &mut settled, boot_host.host());
-        ReapplyPart { plan, settled }
+        resolve_conflicts(&mut plan, &mut settled, boot_host.host);
+        (plan, settled)
     }
-}
-
-fn change(setting: Setting, from: SettingValue, to: SettingValue) -> PlannedChange {
-    // The finding is the setting, by which a skipped change is found.
-    let findings = vec![setting.to_string()];
-    PlannedChange { findings, ..PlannedChange::new(setting, from, to, "it was made to last") }
 }
 
 // Resolves conflicts with other owners, and skips changes that they would revert. Settings in effect
@@ -258,32 +250,21 @@ fn resolve_conflicts(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, h
         };
     plan.changes.retain(|change| !is_in_effect(change));
     for change in planned_changes {
-        let is_left_out = left_out.iter().any(|left| left.setting == change.setting);
-        let outcome = match (is_left_out, is_in_effect(&change)) {
-            (false, false) => continue,
-            (false, true) => ReapplyOutcome::Already,
-            (true, false) => ReapplyOutcome::Left { why: skip_reason(plan, &change) },
+        let left = left_out.iter().find(|left| left.setting == change.setting);
+        let outcome = match (left.and_then(skip_reason), is_in_effect(&change)) {
+            (None, false) => continue,
+            (None, true) => ReapplyOutcome::Already,
+            (Some(why), false) => ReapplyOutcome::Left { why },
             // A present value that does not last.
-            (true, true) => ReapplyOutcome::Left {
-                why: format!("it has this value now, but {}", skip_reason(plan, &change)),
-            },
+            (Some(why), true) => ReapplyOutcome::Left { why: format!("it has this value now, but {why}") },
         };
         settled.push(reapplied_setting(&change.setting, &change.to, outcome));
     }
 }
 
-fn skip_reason(plan: &TunePlan, change: &PlannedChange) -> String {
-    let skipped = plan.skipped.iter().find(|skipped| change.findings.contains(&skipped.finding));
-    skipped.map_or_else(
-        || "another program sets it".to_owned(),
-        |skipped| {
-            if skipped.commands.is_empty() {
-                skipped.why.clone()
-            } else {
-                format!("{}; {}", skipped.why, skipped.commands.join("; "))
-            }
-        },
-    )
+fn skip_reason(change: &PlannedChange) -> Option<String> {
+    let (reason, commands) = conflicts::revert_reason(change)?;
+    Some([&[reason], commands].concat().join("; "))
 }
 
 // Whether drivers reset the interface for this setting, so that queues and vectors change.

@@ -16,6 +16,8 @@ use std::fmt::Write as _;
 use linerate_host::Setting;
 use linerate_host::setting::QueueDirection;
 
+use super::{DOCUMENT_FILE, PersistFile};
+
 pub(super) const DIRECTORY: &str = "/etc/systemd/system";
 const SERVICE: &str = "linerate-tune.service";
 const TEMPLATE: &str = "linerate-tune@.service";
@@ -26,39 +28,30 @@ const NETWORK: [&str; 3] = ["NetworkManager.service", "systemd-networkd.service"
 pub(super) struct UnitCommands<'a> {
     /// The program, by its absolute path.
     pub(super) program: &'a str,
-    /// The file with the settings.
-    pub(super) file: &'a str,
     /// The directory of the journal.
     pub(super) state_dir: &'a str,
 }
 
-/// Path and content of the units.
-pub(super) fn units(
+/// The units, and the links that `systemctl enable` would make.
+pub(super) fn files(
     commands: UnitCommands<'_>,
     settings: &[&Setting],
     interfaces: &[&str],
-) -> Vec<(String, String)> {
-    let mut units = vec![(path(SERVICE), service(commands, settings))];
+) -> Vec<PersistFile> {
+    let path = |name: &str| format!("{DIRECTORY}/{name}");
+    let mut files = vec![PersistFile::text(path(SERVICE), service(commands, settings))];
     if !interfaces.is_empty() {
-        units.push((path(TEMPLATE), template(commands)));
+        files.push(PersistFile::text(path(TEMPLATE), template(commands)));
     }
-    units
-}
-
-// Path and target of the links that `systemctl enable` would make.
-pub(super) fn links(settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, String)> {
-    let target = |unit: &str| format!("../{unit}");
-    let mut links: Vec<_> =
-        wanted_by(settings).map(|unit| (path(&format!("{unit}.wants/{SERVICE}")), target(SERVICE))).collect();
-    links.extend(interfaces.iter().map(|interface| {
+    let link = |wanting: &str, instance: &str, unit: &str| {
+        PersistFile::link(path(&format!("{wanting}.wants/{instance}")), format!("../{unit}"))
+    };
+    files.extend(wanted_by(settings).map(|unit| link(unit, SERVICE, SERVICE)));
+    files.extend(interfaces.iter().map(|interface| {
         let instance = TEMPLATE.replace('@', &format!("@{}", escape(interface)));
-        (path(&format!("{}.wants/{instance}", device_unit(interface))), target(TEMPLATE))
+        link(&device_unit(interface), &instance, TEMPLATE)
     }));
-    links
-}
-
-fn path(name: &str) -> String {
-    format!("{DIRECTORY}/{name}")
+    files
 }
 
 fn wanted_by(settings: &[&Setting]) -> impl Iterator<Item = &'static str> {
@@ -114,9 +107,8 @@ fn head(description: &str, commands: UnitCommands<'_>) -> String {
     // No start limit, because a run without changes does no harm.
     format!(
         "# Written by `linerate tune persist`; `linerate tune unpersist` removes it.\n[Unit]\n\
-         Description={description}\nDocumentation=man:linerate-tune-persist(1)\nConditionPathExists={file}\n\
-         ConditionFileIsExecutable={program}\nStartLimitIntervalSec=0\n",
-        file = specifiers(commands.file),
+         Description={description}\nDocumentation=man:linerate-tune-persist(1)\n\
+         ConditionPathExists={DOCUMENT_FILE}\nConditionFileIsExecutable={program}\nStartLimitIntervalSec=0\n",
         program = specifiers(commands.program),
     )
 }
@@ -146,10 +138,10 @@ SystemCallFilter=@system-service bpf pidfd_getfd
 
 fn body(commands: UnitCommands<'_>, options: &str) -> String {
     format!(
-        "\n[Service]\nType=oneshot\nExecStart={program} tune reapply --file {file} --state-dir {state}{options}\n\
+        "\n[Service]\nType=oneshot\n\
+         ExecStart={program} tune reapply --file {DOCUMENT_FILE} --state-dir {state}{options}\n\
          TimeoutStartSec=2min\nProtectHome=read-only\nProtectSystem=full\nReadWritePaths={writable}\n{SANDBOX}",
         program = argument(commands.program),
-        file = argument(commands.file),
         state = argument(commands.state_dir),
         writable = word(&format!("-{}", commands.state_dir)),
     )
@@ -206,13 +198,11 @@ mod tests {
 
     use linerate_testkit::skip;
 
+    use super::super::FileContent;
     use super::*;
 
-    const RUNS: UnitCommands<'_> = UnitCommands {
-        program: "/usr/local/bin/linerate",
-        file: "/etc/linerate/tune.json",
-        state_dir: "/var/lib/linerate",
-    };
+    const RUNS: UnitCommands<'_> =
+        UnitCommands { program: "/usr/local/bin/linerate", state_dir: "/var/lib/linerate" };
 
     /// The output of a program; `None` if it is not installed.
     fn stdout_of(program: &str, arguments: &[&str]) -> Option<String> {
@@ -266,11 +256,19 @@ mod tests {
         let irq = Setting::IrqAffinity { irq: 3, action: String::new() };
         let (settings, interfaces) = ([&rps, &irq], ["eth0", "br-lan"]);
         let root = directory.path();
-        for (path, content) in units(RUNS, &settings, &interfaces) {
-            let path = root.join(path.trim_start_matches('/'));
-            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-            std::fs::write(path, content).expect("written");
+        let system = root.join("etc/systemd/system");
+        std::fs::create_dir_all(&system).expect("made");
+        let mut our_links = Vec::new();
+        for file in files(RUNS, &settings, &interfaces) {
+            let path = file.path.trim_start_matches('/').to_owned();
+            match file.content {
+                FileContent::Text(text) => std::fs::write(root.join(path), text).expect("written"),
+                FileContent::Link(target) => {
+                    our_links.push((path, target.trim_start_matches("../").to_owned()));
+                }
+            }
         }
+        our_links.sort();
         let root_argument = format!("--root={}", root.display());
         let instances =
             ["linerate-tune.service", "linerate-tune@eth0.service", "linerate-tune@br\\x2dlan.service"];
@@ -280,7 +278,6 @@ mod tests {
             return;
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let system = root.join("etc/systemd/system");
         let mut enabled_links = Vec::new();
         for entry in std::fs::read_dir(&system).expect("listed").map(|entry| entry.expect("an entry").path())
         {
@@ -294,13 +291,6 @@ mod tests {
             }
         }
         enabled_links.sort();
-        let mut our_links: Vec<_> = links(&settings, &interfaces)
-            .into_iter()
-            .map(|(path, target)| {
-                (path.trim_start_matches('/').to_owned(), target.trim_start_matches("../").to_owned())
-            })
-            .collect();
-        our_links.sort();
         assert_eq!(our_links, enabled_links);
     }
 
@@ -312,10 +302,11 @@ mod tests {
         let runs = UnitCommands { program: program.to_str().expect("text"), ..RUNS };
         let irq = Setting::IrqAffinity { irq: 3, action: String::new() };
         let mut paths = Vec::new();
-        for (path, content) in units(runs, &[&irq, &Setting::Audit], &["br-lan"]) {
-            let name = path.rsplit('/').next().expect("a name").replace('@', "@br\\x2dlan");
+        for file in files(runs, &[&irq, &Setting::Audit], &["br-lan"]) {
+            let FileContent::Text(text) = file.content else { continue };
+            let name = file.path.rsplit('/').next().expect("a name").replace('@', "@br\\x2dlan");
             let path = directory.path().join(name);
-            std::fs::write(&path, content).expect("written");
+            std::fs::write(&path, text).expect("written");
             paths.push(path);
         }
         let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&paths).output()

@@ -1,12 +1,14 @@
 //! Writes and removes the files, so that the journal lists them whenever the program ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::file::{self, OpenedDirectory, PathOccupant};
-use super::{DOCUMENT_FILE, PersistError, PersistFile, PersistFiles, PlaceError, SYSCTL_FILE, unit};
+use super::{
+    DOCUMENT_FILE, FileContent, PersistError, PersistFile, PersistFiles, PlaceError, SYSCTL_FILE, unit,
+};
 use crate::journal::record::WrittenFile;
 use crate::journal::{JournalError, JournalRecord, JournalWriter};
 
@@ -43,33 +45,29 @@ pub struct RemovedFiles {
 
 impl StandingFiles {
     pub fn of<'a>(records: impl IntoIterator<Item = &'a JournalRecord>) -> Self {
-        let mut standing_files = Self::default();
+        let mut standing = Self::default();
         for record in records {
-            standing_files.apply_record(record);
+            match record {
+                JournalRecord::Persisting { tune, files, directories } => {
+                    standing.tune = Some(*tune);
+                    standing.add(files);
+                    standing.directories.extend(directories.iter().cloned());
+                }
+                JournalRecord::Persisted { tune, files } => {
+                    standing.tune = Some(*tune);
+                    standing.files.clear();
+                    standing.add(files);
+                }
+                JournalRecord::Unpersisted { .. } => standing = Self::default(),
+                _ => {}
+            }
         }
-        standing_files
+        standing
     }
 
     /// Sorted paths.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
-    }
-
-    fn apply_record(&mut self, record: &JournalRecord) {
-        match record {
-            JournalRecord::Persisting { tune, files, directories } => {
-                self.tune = Some(*tune);
-                self.add(files);
-                self.directories.extend(directories.iter().cloned());
-            }
-            JournalRecord::Persisted { tune, files } => {
-                self.tune = Some(*tune);
-                self.files.clear();
-                self.add(files);
-            }
-            JournalRecord::Unpersisted { .. } => *self = Self::default(),
-            _ => {}
-        }
     }
 
     fn add(&mut self, files: &[WrittenFile]) {
@@ -85,8 +83,7 @@ impl StandingFiles {
 
 /// A file to write, and the current occupant of its path.
 struct PendingFile<'a> {
-    file: &'a PersistFile,
-    path: PathBuf,
+    content: &'a FileContent,
     recorded: WrittenFile,
     occupant: PathOccupant,
 }
@@ -101,11 +98,7 @@ impl PersistFiles {
     /// [`PersistError::Place`] if a file could not be written: [`unpersist`] removes the other
     /// files.
     pub fn write(&self, writer: &mut JournalWriter, root: &Path) -> Result<WrittenFiles, PersistError> {
-        let root = root.canonicalize().map_err(|source| PlaceError::System {
-            what: "find",
-            path: root.display().to_string(),
-            source,
-        })?;
+        let root = root.canonicalize().map_err(|error| file::failed("find", root, &error))?;
         let standing_files = read_standing_files(writer)?;
         let pending_files =
             self.files.iter().map(|file| pending_file(file, &root)).collect::<Result<Vec<_>, _>>()?;
@@ -113,24 +106,20 @@ impl PersistFiles {
             pending_file.occupant != PathOccupant::Nothing
                 && !standing_files.has_written(&pending_file.recorded.path, &pending_file.occupant)
         };
-        let foreign: Vec<_> = pending_files
-            .iter()
-            .filter(is_foreign)
-            .map(|pending_file| pending_file.recorded.path.clone())
-            .collect();
+        let foreign = pending_files.iter().filter(is_foreign);
+        let foreign: Vec<_> = foreign.map(|pending_file| pending_file.recorded.path.clone()).collect();
         if !foreign.is_empty() {
             return Err(PersistError::Foreign { paths: foreign });
         }
-        let directories = missing_directories(&pending_files)?;
         let files: Vec<_> = pending_files.iter().map(|pending_file| pending_file.recorded.clone()).collect();
-        let directory_names = directories.iter().map(|path| path.display().to_string()).collect();
+        let directories = missing_directories(&files)?;
         writer.append(JournalRecord::Persisting {
             tune: self.tune,
             files: files.clone(),
-            directories: directory_names,
+            directories: directories.clone(),
         })?;
         for directory in &directories {
-            file::make_directory(directory)?;
+            file::make_directory(Path::new(directory))?;
         }
         let mut result = WrittenFiles::default();
         for pending_file in &pending_files {
@@ -157,7 +146,8 @@ impl PendingFile<'_> {
         if self.occupant.is(&self.recorded) {
             return Ok(false);
         }
-        OpenedDirectory::of(&self.path)?.write(&self.file.content, self.occupant != PathOccupant::Nothing)?;
+        let location = OpenedDirectory::of(Path::new(&self.recorded.path))?;
+        location.write(self.content, self.occupant != PathOccupant::Nothing)?;
         Ok(true)
     }
 }
@@ -229,20 +219,19 @@ fn read_standing_files(writer: &JournalWriter) -> Result<StandingFiles, JournalE
 
 fn pending_file<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, PersistError> {
     let path = root.join(file.path.trim_start_matches('/'));
-    let recorded = file.content.recorded(path.display().to_string());
-    // A parent directory may be a link even if the directory is missing.
-    file::missing_directories(&path)?;
     let occupant = match OpenedDirectory::find(&path)? {
         Some(location) => location.occupant()?,
         None => PathOccupant::Nothing,
     };
-    Ok(PendingFile { file, path, recorded, occupant })
+    let recorded = file.content.recorded(path.display().to_string());
+    Ok(PendingFile { content: &file.content, recorded, occupant })
 }
 
-fn missing_directories(pending_files: &[PendingFile<'_>]) -> Result<Vec<PathBuf>, PlaceError> {
+fn missing_directories(files: &[WrittenFile]) -> Result<Vec<String>, PlaceError> {
     let mut missing = Vec::new();
-    for pending_file in pending_files {
-        for directory in file::missing_directories(&pending_file.path)? {
+    for file in files {
+        for directory in file::missing_directories(Path::new(&file.path))? {
+            let directory = directory.display().to_string();
             if !missing.contains(&directory) {
                 missing.push(directory);
             }

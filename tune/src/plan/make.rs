@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use linerate_host::finding::{Finding, Severity};
+use linerate_host::setting::QueueDirection;
 use linerate_host::stage::HostView;
 use linerate_host::stage::spread::{PacketSpread, RpsTarget};
 use linerate_host::{CpuSet, Diagnosis, Host, PacketPath, Setting};
@@ -80,34 +81,8 @@ impl PlanMaker<'_> {
     /// that place packets on CPUs are left to the layout, and so are findings that a good layout
     /// fixes although they name no change.
     fn add_finding(&mut self, finding: &Finding) {
-        // Findings that are only notes are left if there is no UDP service that a fix could help.
-        let least_severity = match self.profile.needs_udp_service && !self.draft.has_service {
-            true => Severity::Low,
-            false => Severity::Note,
-        };
-        match self.profile.verdict(finding.id) {
-            FindingPolicy::Fix(from) if finding.severity_under_load >= from.max(least_severity) => {}
-            FindingPolicy::Fix(from) => {
-                let skip_reason = format!("{} fixes it from the severity {from} on.", self.profile.name);
-                return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
-            }
-            FindingPolicy::Ask(_)
-                if self.draft.precondition.is_some() && finding.id.starts_with("thread.") =>
-            {
-                let skip_reason =
-                    "A CPU per thread helps where each thread has a socket of its own: that comes first.";
-                return self.draft.skip_finding(finding, skip_reason, Vec::new());
-            }
-            FindingPolicy::Ask(skip_reason) => {
-                return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
-            }
-            FindingPolicy::Leave(skip_reason) => {
-                return self.draft.skip_finding(finding, skip_reason, Vec::new());
-            }
-            FindingPolicy::Unnamed => {
-                let skip_reason = format!("{} does not mention it.", self.profile.name);
-                return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
-            }
+        if let Some((skip_reason, commands)) = self.skip_reason(finding) {
+            return self.draft.skip_finding(finding, skip_reason, commands.to_vec());
         }
         if places_packets(finding) || finding.changes.is_empty() && is_fixed_by_layout(finding.id) {
             self.placement_findings.push(finding.clone());
@@ -150,6 +125,33 @@ impl PlanMaker<'_> {
                 "The new value applies to sockets that are opened afterwards: restart the server.",
                 Vec::new(),
             );
+        }
+    }
+
+    /// Why the profile leaves a finding, and the commands for a person; `None` if it is to be fixed.
+    fn skip_reason<'f>(&self, finding: &'f Finding) -> Option<(String, &'f [String])> {
+        // Findings that are only notes are left if there is no UDP service that a fix could help.
+        let least_severity = match self.profile.needs_udp_service && !self.draft.has_service {
+            true => Severity::Low,
+            false => Severity::Note,
+        };
+        let name = &self.profile.name;
+        let with_commands = |reason| Some((reason, finding.commands.as_slice()));
+        match self.profile.verdict(finding.id) {
+            FindingPolicy::Fix(from) if finding.severity_under_load >= least_severity.max(*from) => None,
+            FindingPolicy::Fix(from) => {
+                with_commands(format!("{name} fixes it from the severity {from} on."))
+            }
+            FindingPolicy::Ask(_)
+                if self.draft.precondition.is_some() && finding.id.starts_with("thread.") =>
+            {
+                let reason =
+                    "A CPU per thread helps where each thread has a socket of its own: that comes first.";
+                Some((reason.to_owned(), &[]))
+            }
+            FindingPolicy::Ask(reason) => with_commands(reason.clone()),
+            FindingPolicy::Leave(reason) => Some((reason.clone(), &[])),
+            FindingPolicy::Unnamed => with_commands(format!("{name} does not mention it.")),
         }
     }
 
@@ -250,22 +252,21 @@ impl PlanMaker<'_> {
         for spread in spreads.iter_mut().filter(|spread| keeps_queues(&&**spread)) {
             let is_held_back = self.holds_back(spread, expected_path);
             // A placement that waits is reported once, in its final form.
-            let sets_rps = !waiting_interfaces.contains(&spread.interface)
+            let requires_rps = !waiting_interfaces.contains(&spread.interface)
                 && self.add_placements(expected_path, spread, PlacementOwner::Receive, is_held_back);
-            if is_held_back || !sets_rps {
-                layout::keep_receive(expected_path, spread);
+            let sets_rps = requires_rps && !is_held_back;
+            if !sets_rps {
+                let direction = QueueDirection::Receive;
+                spread.receive = layout::current_cpus(expected_path, &spread.interface, direction);
             }
             let sets_xps = self.add_placements(expected_path, spread, PlacementOwner::Transmit, false);
             if !sets_xps {
-                layout::keep_transmit(expected_path, spread);
+                let direction = QueueDirection::Transmit;
+                spread.transmit = layout::current_cpus(expected_path, &spread.interface, direction);
             }
-            let moves_interrupts = !policy.stays.contains(&spread.interface);
-            if moves_interrupts || sets_xps || sets_rps && !is_held_back {
-                self.keep_other_settings(
-                    expected_path,
-                    spread,
-                    [moves_interrupts, sets_rps && !is_held_back, sets_xps],
-                );
+            let changed = [!policy.stays.contains(&spread.interface), sets_rps, sets_xps];
+            if changed.contains(&true) {
+                self.keep_other_settings(expected_path, spread, changed);
             }
         }
         spreads

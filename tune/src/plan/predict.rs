@@ -125,22 +125,20 @@ fn set_queue_cpus(
     let Some(cpus) = mask(to) else { return };
     match direction {
         QueueDirection::Receive => {
-            let Some(rps) = path.softirq.rps.iter_mut().find(|rps| rps.interface == interface) else {
-                return;
-            };
-            let Known::Value(queues) = &mut rps.queues else { return };
-            queues.iter_mut().filter(|item| item.queue == queue).for_each(|item| {
-                item.cpus = Known::Value(cpus.clone());
-            });
+            for rps in path.softirq.rps.iter_mut().filter(|rps| rps.interface == interface) {
+                let Known::Value(queues) = &mut rps.queues else { continue };
+                for item in queues.iter_mut().filter(|item| item.queue == queue) {
+                    item.cpus = Known::Value(cpus.clone());
+                }
+            }
         }
         QueueDirection::Transmit => {
-            let Some(item) = path.transmit.iter_mut().find(|item| item.interface == interface) else {
-                return;
-            };
-            let Known::Value(queues) = &mut item.queues else { return };
-            queues.iter_mut().filter(|item| item.queue == queue).for_each(|item| {
-                item.xps_cpus = Known::Value(Some(cpus.clone()));
-            });
+            for transmit in path.transmit.iter_mut().filter(|transmit| transmit.interface == interface) {
+                let Known::Value(queues) = &mut transmit.queues else { continue };
+                for item in queues.iter_mut().filter(|item| item.queue == queue) {
+                    item.xps_cpus = Known::Value(Some(cpus.clone()));
+                }
+            }
         }
     }
 }

@@ -106,10 +106,6 @@ impl Shape {
         tree
     }
 
-    fn readings(&self) -> Vec<HostRecording> {
-        vec![recording(&self.tree())]
-    }
-
     /// Two readings one second apart, between which this many packets arrive.
     fn readings_at(&self, packets_per_second: u64) -> Vec<HostRecording> {
         let first = self.tree();
@@ -171,7 +167,7 @@ proptest! {
         shape in shape(),
         anyway in any::<bool>(),
     ) {
-        let readings = shape.readings();
+        let readings = vec![recording(&shape.tree())];
         let profile = TuneProfile { anyway, ..builtin_profile("udp-server") };
         let plan = plan(&readings, &profile);
         prop_assert_eq!(&TunePlan::parse(&plan.to_json(), "x").expect("its own text"), &plan);

@@ -3,6 +3,7 @@ use linerate_testkit::fixture::{Tree, fixture, healthy_guests};
 
 use super::*;
 use crate::TuneProfile;
+use crate::profile::FindingPolicy;
 
 pub(super) fn recording(tree: &Tree) -> HostRecording {
     let tree = tree.followed();
@@ -339,8 +340,8 @@ fn profile_limited_to_one_stage_fixes_only_findings_of_that_stage() {
         profile.values.clear();
         let of_stage = |id: &str| id.split_once('.').is_some_and(|(of, _)| of == stage);
         for rule in linerate_host::diagnosis::rules().filter(|rule| !of_stage(rule.id)) {
-            profile.fix.remove(rule.id);
-            profile.leave.insert(rule.id.to_owned(), "--only does not name it.".to_owned());
+            let policy = FindingPolicy::Leave("--only does not name it.".to_owned());
+            profile.findings.insert(rule.id.to_owned(), policy);
         }
         for name in FIXTURES {
             for change in plan(&recordings(name), &profile).changes {

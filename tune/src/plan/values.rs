@@ -13,10 +13,9 @@ use crate::profile::{InterfaceKnob, ProfileKnob, ProfileValue, SkipCondition, Tu
 pub(super) fn add(draft: &mut PlanDraft<'_>, path: &PacketPath, profile: &TuneProfile) {
     for value in &profile.values {
         for (setting, link) in settings(path, &value.knob) {
-            let skip_reason = value.unless.iter().find_map(|condition| match condition {
-                SkipCondition::NoUdpService => no_service(draft),
-                condition => unchanged_reason(path, link, *condition),
-            });
+            let mut conditions = value.unless.iter();
+            let skip_reason =
+                conditions.find_map(|condition| unchanged_reason(draft, path, link, *condition));
             match skip_reason {
                 Some(reason) => skip_setting(draft, &setting, reason),
                 None => add_value(draft, &setting, value),
@@ -95,7 +94,12 @@ fn interface_setting(knob: InterfaceKnob, interface: &str) -> Setting {
 }
 
 /// Why a value stays unchanged, if the condition holds or may hold.
-fn unchanged_reason(path: &PacketPath, link: Option<&LinkState>, condition: SkipCondition) -> Option<String> {
+fn unchanged_reason(
+    draft: &PlanDraft<'_>,
+    path: &PacketPath,
+    link: Option<&LinkState>,
+    condition: SkipCondition,
+) -> Option<String> {
     match condition {
         SkipCondition::MergedDatagrams => merged_datagrams(path),
         SkipCondition::Forwards => {
@@ -113,14 +117,11 @@ fn unchanged_reason(path: &PacketPath, link: Option<&LinkState>, condition: Skip
             Some(true) => Some("a hypervisor runs this host".to_owned()),
             _ => None,
         },
-        // The caller checks this condition.
-        SkipCondition::NoUdpService => None,
+        SkipCondition::NoUdpService => {
+            let reason = "no UDP service here is busy; where one is to come, name it with --port or --pid";
+            (!draft.has_service).then(|| reason.to_owned())
+        }
     }
-}
-
-fn no_service(draft: &PlanDraft<'_>) -> Option<String> {
-    let reason = "no UDP service here is busy; where one is to come, name it with --port or --pid";
-    (!draft.has_service).then(|| reason.to_owned())
 }
 
 /// Sockets can ask for merged datagrams since Linux 5.0.
@@ -129,30 +130,17 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
         return None;
     }
     let services = path.socket.services().iter().filter(|service| service.protocol == SocketProtocol::Udp);
-    for service in services {
-        for socket in &service.sockets {
-            match socket.known_options() {
-                Some(options) if options.gro => {
-                    return Some(format!("{} accepts merged datagrams", service.name()));
-                }
-                Some(_) => {}
-                None => {
-                    return Some(format!("whether {} accepts merged datagrams is unknown", service.name()));
-                }
-            }
-        }
-    }
-    None
+    let mut sockets =
+        services.flat_map(|service| service.sockets.iter().map(move |socket| (service, socket)));
+    sockets.find_map(|(service, socket)| match socket.known_options() {
+        Some(options) if !options.gro => None,
+        Some(_) => Some(format!("{} accepts merged datagrams", service.name())),
+        None => Some(format!("whether {} accepts merged datagrams is unknown", service.name())),
+    })
 }
 
 fn skip_setting(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
-    draft.skipped.push(SkippedFinding {
-        finding: "profile".to_owned(),
-        severity: "note".to_owned(),
-        title: format!("{setting} stays as it is"),
-        why,
-        commands: Vec::new(),
-    });
+    draft.skipped.push(SkippedFinding::note("profile", format!("{setting} stays as it is"), why));
 }
 
 /// The pairs that the driver supports.

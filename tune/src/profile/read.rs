@@ -11,7 +11,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    CpuPolicy, InterfaceKnob, ProfileError, ProfileKnob, ProfileValue, SkipCondition, TuneProfile, ValueBound,
+    CpuPolicy, FindingPolicy, InterfaceKnob, ProfileError, ProfileKnob, ProfileValue, SkipCondition,
+    TuneProfile, ValueBound,
 };
 
 /// Reasons by id of a finding.
@@ -95,10 +96,7 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<TuneProfile, ProfileEr
         let message = format!("'{name}' is no name: letters, digits, - and _ make one");
         return Err(source.wrong(Some(file.name.span()), message));
     }
-    check_unique(&source, &file)?;
-    let ask = reasons(&source, &file.ask)?;
-    let leave = reasons(&source, &file.leave)?;
-    let fix = fix(&source, &file)?;
+    let findings = findings(&source, &file)?;
     Ok(TuneProfile {
         name: name.clone(),
         title: file.title,
@@ -106,9 +104,7 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<TuneProfile, ProfileEr
         not_for: file.not_for,
         needs_udp_service: file.needs_udp_service,
         cpus: cpus(&source, &file.cpus)?,
-        fix,
-        ask,
-        leave,
+        findings,
         values: file.set.into_iter().map(|item| profile_value(&source, item)).collect::<Result<_, _>>()?,
         text: text.to_owned(),
         anyway: false,
@@ -141,37 +137,42 @@ fn id(source: &ProfileText<'_>, id: &Spanned<String>) -> Result<String, ProfileE
     Ok(name.clone())
 }
 
-fn fix(source: &ProfileText<'_>, file: &ProfileFile) -> Result<BTreeMap<String, Severity>, ProfileError> {
-    file.fix.iter().map(|(key, severity)| Ok((id(source, key)?, *severity))).collect()
-}
-
-fn reasons(source: &ProfileText<'_>, reasons: &Reasons) -> Result<BTreeMap<String, String>, ProfileError> {
-    let id_and_reason = |(key, reason): (&Spanned<String>, &Spanned<String>)| {
-        let name = id(source, key)?;
-        if reason.get_ref().trim().is_empty() {
-            return Err(
-                source.wrong(Some(reason.span()), format!("why is '{name}' left? A sentence is expected"))
-            );
-        }
-        Ok((name, reason.get_ref().clone()))
-    };
-    reasons.iter().map(id_and_reason).collect()
-}
-
-fn check_unique(source: &ProfileText<'_>, file: &ProfileFile) -> Result<(), ProfileError> {
-    let tables = [
-        ("[fix]", file.fix.keys().collect::<Vec<_>>()),
-        ("[ask]", file.ask.keys().collect()),
-        ("[leave]", file.leave.keys().collect()),
-    ];
-    let mut table_by_key: BTreeMap<&str, &str> = BTreeMap::new();
-    for (table, key) in tables.iter().flat_map(|(table, keys)| keys.iter().map(move |key| (*table, *key))) {
-        if let Some(other) = table_by_key.insert(key.get_ref(), table) {
+fn findings(
+    source: &ProfileText<'_>,
+    file: &ProfileFile,
+) -> Result<BTreeMap<String, FindingPolicy>, ProfileError> {
+    let mut policies: BTreeMap<String, (&str, FindingPolicy)> = BTreeMap::new();
+    let mut add = |table: &'static str, key: &Spanned<String>, policy: FindingPolicy| match policies
+        .insert(id(source, key)?, (table, policy))
+    {
+        Some((other, _)) => {
             let message = format!("'{}' is in {other} and in {table}", key.get_ref());
-            return Err(source.wrong(Some(key.span()), message));
+            Err(source.wrong(Some(key.span()), message))
         }
+        None => Ok(()),
+    };
+    for (key, severity) in &file.fix {
+        add("[fix]", key, FindingPolicy::Fix(*severity))?;
     }
-    Ok(())
+    for (key, reason) in &file.ask {
+        add("[ask]", key, FindingPolicy::Ask(sentence(source, key, reason)?))?;
+    }
+    for (key, reason) in &file.leave {
+        add("[leave]", key, FindingPolicy::Leave(sentence(source, key, reason)?))?;
+    }
+    Ok(policies.into_iter().map(|(key, (_, policy))| (key, policy)).collect())
+}
+
+fn sentence(
+    source: &ProfileText<'_>,
+    key: &Spanned<String>,
+    reason: &Spanned<String>,
+) -> Result<String, ProfileError> {
+    if reason.get_ref().trim().is_empty() {
+        let message = format!("why is '{}' left? A sentence is expected", key.get_ref());
+        return Err(source.wrong(Some(reason.span()), message));
+    }
+    Ok(reason.get_ref().clone())
 }
 
 fn profile_value(source: &ProfileText<'_>, item: Spanned<FileWanted>) -> Result<ProfileValue, ProfileError> {

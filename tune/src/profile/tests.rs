@@ -19,7 +19,7 @@ fn builtin_profiles_parse_and_name_every_finding() {
         let profile = TuneProfile::named(name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((profile.name.as_str(), profile.text.as_str()), (name, text));
         for rule in rules() {
-            assert_ne!(profile.verdict(rule.id), FindingPolicy::Unnamed, "{name}: {}", rule.id);
+            assert_ne!(*profile.verdict(rule.id), FindingPolicy::Unnamed, "{name}: {}", rule.id);
         }
         for line in text.lines() {
             assert!(line.len() <= 400, "{name}: {line}");
@@ -31,10 +31,10 @@ fn builtin_profiles_parse_and_name_every_finding() {
 fn finding_id_overrides_its_stage_wildcard() {
     let text = profile_text_with("\"thread.*\" =", "\"thread.*\" = \"all\"\n\"thread.unpinned\" =");
     let profile = TuneProfile::parse(&text, "mine.toml").expect("a profile");
-    assert_eq!(profile.verdict("thread.far-node"), FindingPolicy::Ask("all"));
+    assert_eq!(*profile.verdict("thread.far-node"), FindingPolicy::Ask("all".to_owned()));
     assert!(matches!(profile.verdict("thread.unpinned"), FindingPolicy::Ask(why) if why != "all"));
-    assert_eq!(profile.verdict("thread.audit"), FindingPolicy::Fix(Severity::Low));
-    assert_eq!(profile.verdict("nothing.at-all"), FindingPolicy::Unnamed);
+    assert_eq!(*profile.verdict("thread.audit"), FindingPolicy::Fix(Severity::Low));
+    assert_eq!(*profile.verdict("nothing.at-all"), FindingPolicy::Unnamed);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! each queue polls. The files of the interface for that set all its queues.
 
 use linerate_host::setting::QueueDirection;
-use linerate_host::{Host, Setting};
+use linerate_host::{Host, HostError, Setting};
 
 /// Flow types whose hash fields drivers reset with their queues.
 const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
@@ -19,7 +19,7 @@ pub(super) fn dependents(host: &Host, setting: &Setting) -> Vec<Setting> {
         Setting::Napi { interface, .. } => return polling(host, interface),
         // An interrupt whose CPUs all go offline gets all others (irq_migrate_all_off_this_cpu, kernel/irq/cpuhotplug.c, Linux
         // 6.18).
-        Setting::SmtControl => return interrupts(host, &host.list("/proc/irq").unwrap_or_default()),
+        Setting::SmtControl => return interrupts(host, host.list_numbers("/proc/irq", "")),
         _ => return Vec::new(),
     };
     let mut settings = vec![Setting::RssTable { interface: interface.clone() }];
@@ -56,14 +56,13 @@ fn polling(host: &Host, interface: &str) -> Vec<Setting> {
 }
 
 fn vectors(host: &Host, interface: &str) -> Vec<Setting> {
+    let numbers =
+        |device: &str| host.list_numbers(&format!("/sys/class/net/{interface}/{device}/msi_irqs"), "");
     // The vectors of a virtio device belong to its parent PCI device.
-    let directories =
-        ["device", "device/.."].map(|directory| format!("/sys/class/net/{interface}/{directory}/msi_irqs"));
-    let numbers = directories.iter().find_map(|directory| host.list(directory).ok()).unwrap_or_default();
-    interrupts(host, &numbers)
+    interrupts(host, numbers("device").or_else(|_| numbers("device/..")))
 }
 
-fn interrupts(host: &Host, numbers: &[String]) -> Vec<Setting> {
+fn interrupts(host: &Host, numbers: Result<Vec<u32>, HostError>) -> Vec<Setting> {
     let interrupt = |irq: u32| {
         let actions = host.list(&format!("/proc/irq/{irq}")).unwrap_or_default();
         // The action is the only directory among the files of an interrupt.
@@ -71,5 +70,5 @@ fn interrupts(host: &Host, numbers: &[String]) -> Vec<Setting> {
             actions.into_iter().find(|name| host.list(&format!("/proc/irq/{irq}/{name}")).is_ok())?;
         Some(Setting::IrqAffinity { irq, action })
     };
-    numbers.iter().filter_map(|number| number.parse().ok()).filter_map(interrupt).collect()
+    numbers.unwrap_or_default().into_iter().filter_map(interrupt).collect()
 }

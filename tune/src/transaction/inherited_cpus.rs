@@ -15,23 +15,20 @@ const TICKS_PER_SECOND: u64 = 100;
 /// it gave a thread; each with the original CPUs of that thread.
 pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, SettingValue)> {
     // Process, CPUs set by the tune, original CPUs.
-    let mut pinned: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
-    for tracked in &tune.tracked {
-        if let (Setting::ThreadCpus { pid, started, .. }, Some(pinned_cpus)) =
-            (&tracked.setting, &tracked.wanted)
-            && has_thread_since(host, *pid, *started)
-        {
-            pinned.push((*pid, pinned_cpus, &tracked.original));
+    let pins = tune.tracked.iter().filter_map(|tracked| match tracked.setting {
+        Setting::ThreadCpus { pid, started, .. } if has_thread_since(host, pid, started) => {
+            Some((pid, tracked.wanted.as_ref()?, &tracked.original))
         }
-    }
+        _ => None,
+    });
+    let pinned: Vec<_> = pins.collect();
     let Some(start) = (!pinned.is_empty()).then(|| ticks_at(host, tune.begun.unix_seconds)).flatten() else {
         return Vec::new();
     };
     let roots: BTreeSet<u32> = pinned.iter().map(|(pid, ..)| *pid).collect();
     let mut inherited = Vec::new();
     for (pid, root) in descendants(host, &roots) {
-        let names = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-        for tid in names.iter().filter_map(|name| name.parse().ok()) {
+        for tid in host.list_numbers(&format!("/proc/{pid}/task"), "").unwrap_or_default() {
             let Ok(setting) = Setting::thread_cpus(host, pid, tid) else { continue };
             let Setting::ThreadCpus { started, .. } = setting else { continue };
             if started < start || tune.tracked(&setting).is_some() {
@@ -57,12 +54,9 @@ fn has_thread_since(host: &Host, pid: u32, started: u64) -> bool {
 
 /// `roots` and their descendants, each with its root.
 fn descendants(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
-    let names = host.list("/proc").unwrap_or_default();
-    let parents: BTreeMap<u32, u32> = names
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .filter_map(|pid: u32| Some((pid, parent(host, pid)?)))
-        .collect();
+    let pids = host.list_numbers("/proc", "").unwrap_or_default().into_iter();
+    let parent = |pid: u32| TaskStat::of_process(host, pid).ok()?.parent;
+    let parents: BTreeMap<u32, u32> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let root = |pid: u32| {
         let mut ancestor = pid;
         // Reused process ids could form a cycle: a chain has at most as many links as processes exist.
@@ -75,10 +69,6 @@ fn descendants(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
         None
     };
     parents.keys().copied().filter_map(root).collect()
-}
-
-fn parent(host: &Host, pid: u32) -> Option<u32> {
-    TaskStat::of_process(host, pid).ok()?.parent
 }
 
 // A moment in clock ticks since boot, rounded down by a second.

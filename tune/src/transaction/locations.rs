@@ -9,21 +9,12 @@ use crate::journal::RecordedTune;
 #[derive(Debug)]
 pub(crate) struct SettingLocations<'h> {
     host: &'h Host,
-    /// Interfaces that were renamed or are gone.
-    moved: Vec<(String, SettingLocation)>,
-    // Why the tune's network namespace cannot be reached.
-    unreachable: Option<String>,
+    /// Interfaces that were renamed or are gone, with the new name, or why they are gone.
+    moved: Vec<(String, Result<String, String>)>,
     /// Physical interfaces of a namespace that is gone. The kernel moved them to the initial one
     /// (default_device_exit_net of net/core/dev.c).
     returned: Vec<String>,
-    /// Whether the calling thread is in another namespace.
-    pub(crate) is_elsewhere: bool,
-}
-
-#[derive(Debug)]
-enum SettingLocation {
-    Renamed(String),
-    Gone(String),
+    pub(crate) namespace: TuneNamespace,
 }
 
 impl<'h> SettingLocations<'h> {
@@ -35,25 +26,21 @@ impl<'h> SettingLocations<'h> {
             let location = match status {
                 // If interfaces cannot be listed, reading the setting reports the reason.
                 Ok(DeviceStatus::Same) | Err(_) => return None,
-                Ok(DeviceStatus::Renamed(now)) => SettingLocation::Renamed(now),
-                Ok(DeviceStatus::Gone) => {
-                    SettingLocation::Gone(format!("there is no interface {name} any more"))
-                }
-                Ok(DeviceStatus::Replaced) => SettingLocation::Gone(format!("{name} is another device now")),
+                Ok(DeviceStatus::Renamed(new_name)) => Ok(new_name),
+                Ok(DeviceStatus::Gone) => Err(format!("there is no interface {name} any more")),
+                Ok(DeviceStatus::Replaced) => Err(format!("{name} is another device now")),
             };
             Some((name, location))
         };
         let namespace = TuneNamespace::of(host, &tune.begun);
-        let is_elsewhere = matches!(namespace, TuneNamespace::Elsewhere { .. });
         let is_gone = matches!(namespace, TuneNamespace::Gone { .. });
         let devices = &tune.begun.devices;
         let returned = devices.iter().filter(|device| is_gone && device.device.is_some());
         Self {
             host,
             moved: devices.iter().filter_map(locate).collect(),
-            unreachable: namespace.unreachable_reason(),
             returned: returned.map(|device| device.interface.clone()).collect(),
-            is_elsewhere,
+            namespace,
         }
     }
 
@@ -66,11 +53,11 @@ impl<'h> SettingLocations<'h> {
         // The sysctls of an interface end with its namespace.
         let is_returned = !matches!(setting, Setting::Sysctl(_))
             && self.returned.iter().any(|name| Some(name.as_str()) == interface.as_deref());
-        if let Some(reason) = &self.unreachable
+        if let Some(reason) = self.namespace.unreachable_reason()
             && namespace::is_of_namespace(setting)
             && !is_returned
         {
-            return Err(reason.clone());
+            return Err(reason);
         }
         if let Setting::IrqAffinity { irq, action } = setting {
             return self.find_interrupt(*irq, action);
@@ -78,8 +65,8 @@ impl<'h> SettingLocations<'h> {
         let location = self.moved.iter().find(|(name, _)| Some(name.as_str()) == interface.as_deref());
         match location.map(|(_, location)| location) {
             None => Ok(setting.clone()),
-            Some(SettingLocation::Renamed(new_name)) => Ok(setting.on_interface(new_name)),
-            Some(SettingLocation::Gone(reason)) => Err(reason.clone()),
+            Some(Ok(new_name)) => Ok(setting.on_interface(new_name)),
+            Some(Err(reason)) => Err(reason.clone()),
         }
     }
 
@@ -102,10 +89,7 @@ impl<'h> SettingLocations<'h> {
         let Some((offset, name, location)) = candidates.max_by_key(|(_, name, _)| name.len()) else {
             return Ok(interrupt(action.to_owned()));
         };
-        let new_name = match location {
-            SettingLocation::Renamed(new_name) => new_name,
-            SettingLocation::Gone(reason) => return Err(reason.clone()),
-        };
+        let new_name = location.as_ref().map_err(Clone::clone)?;
         let renamed = format!("{}{new_name}{}", &action[..offset], &action[offset + name.len()..]);
         let has_action = |action: &str| {
             self.host

@@ -2,7 +2,7 @@
 
 use linerate_host::{Host, Setting};
 
-use super::TuneError;
+use super::{ChangeTarget as _, TuneError};
 use crate::journal::record::BeginRecord;
 
 /// Where the network namespace of a tune is, seen from the calling thread.
@@ -23,13 +23,12 @@ pub enum TuneNamespace {
 impl TuneNamespace {
     /// Looks for the namespace. After another boot the answer is `Here`.
     pub fn of(host: &Host, begun: &BeginRecord) -> Self {
-        let boot = host.read("/proc/sys/kernel/random/boot_id");
         let (Some(inode), Some(own_inode), Ok(boot)) =
-            (begun.namespace, namespace_inode(host, "thread-self"), boot)
+            (begun.namespace, namespace_inode(host, "thread-self"), host.boot())
         else {
             return Self::Here;
         };
-        if inode == own_inode || begun.is_of_earlier_boot(boot.trim()) == Some(true) {
+        if inode == own_inode || begun.is_of_earlier_boot(&boot) == Some(true) {
             return Self::Here;
         }
         let path = of_process(host, inode, "task", "/ns/net")
@@ -46,7 +45,7 @@ impl TuneNamespace {
     }
 
     // Why its settings cannot be read from here; `None` if they can.
-    pub(super) fn unreachable_reason(self) -> Option<String> {
+    pub(super) fn unreachable_reason(&self) -> Option<String> {
         match self {
             Self::Here => None,
             Self::Elsewhere { path } => Some(format!("it is in another network namespace (--netns {path})")),
@@ -82,13 +81,10 @@ fn inode(link: &str) -> Option<u64> {
 
 /// A file below `/proc/PID/{directory}` that refers to the namespace.
 fn of_process(host: &Host, target_inode: u64, directory: &str, file: &str) -> Option<String> {
-    let numbers = |path: &str| {
-        let names = host.list(path).unwrap_or_default();
-        names.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
-    };
+    let numbers = |path: &str| host.list_numbers(path, "").unwrap_or_default().into_iter();
     let mut files = numbers("/proc").flat_map(|pid| {
         let path = format!("/proc/{pid}/{directory}");
-        numbers(&path).map(|number| format!("{path}/{number}{file}")).collect::<Vec<_>>()
+        numbers(&path).map(move |number| format!("{path}/{number}{file}"))
     });
     files.find(|file| host.read_link(file).is_ok_and(|link| inode(&link) == Some(target_inode)))
 }
@@ -106,23 +102,15 @@ fn mount_point(host: &Host, target_inode: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use linerate_host::HostRecording;
-    use linerate_host::recording::RecordedEntry;
 
     use super::*;
 
     fn place(inode: u64, boot: &str) -> TuneNamespace {
-        let mut recording = HostRecording::new();
-        let mut file = |path: &str, text: &str| {
-            recording.insert(path, RecordedEntry::File(text.as_bytes().to_vec()));
-        };
-        file("/proc/sys/kernel/random/boot_id", "now\n");
         let mount = "40 30 0:4 net:[3] /run/netns/blue rw shared:1 - nsfs nsfs rw\n";
-        file("/proc/thread-self/mountinfo", mount);
-        for (path, namespace_inode) in
-            [("/proc/thread-self/ns/net", 1), ("/proc/50/task/51/ns/net", 2), ("/proc/52/fd/6", 5)]
-        {
-            recording.insert(path, RecordedEntry::Link(format!("net:[{namespace_inode}]")));
-        }
+        let files = [("/proc/sys/kernel/random/boot_id", "now\n"), ("/proc/thread-self/mountinfo", mount)];
+        let links = [("/proc/thread-self/ns/net", 1), ("/proc/50/task/51/ns/net", 2), ("/proc/52/fd/6", 5)]
+            .map(|(path, inode)| (path, format!("net:[{inode}]")));
+        let recording = HostRecording::from_files(files).with_links(links);
         let begun = BeginRecord { boot: boot.to_owned(), namespace: Some(inode), ..BeginRecord::lost(1, 0) };
         TuneNamespace::of(&Host::recorded(recording), &begun)
     }

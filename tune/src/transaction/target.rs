@@ -3,8 +3,6 @@
 use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 
 use super::dependents;
-use crate::NamedDevice;
-use crate::device::DeviceStatus;
 
 /// The host that a tune changes. Tests implement it with failing hosts.
 pub trait ChangeTarget {
@@ -22,23 +20,6 @@ pub trait ChangeTarget {
     /// The id of the running boot.
     fn boot(&self) -> Result<String, HostError> {
         Ok(self.host().read("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
-    }
-
-    /// The device that has this name now.
-    fn device(&self, interface: &str) -> Result<NamedDevice, HostError> {
-        NamedDevice::observe(self.host(), interface)
-    }
-
-    /// Fails with the reason if a device does not have its name any more.
-    fn must_be_in_place(&self, device: &NamedDevice) -> Result<(), String> {
-        let name = &device.interface;
-        match device.status(self.host()) {
-            Ok(DeviceStatus::Same) => Ok(()),
-            Ok(DeviceStatus::Renamed(new_name)) => Err(format!("{name} was renamed to {new_name}")),
-            Ok(DeviceStatus::Gone) => Err(format!("{name} is gone")),
-            Ok(DeviceStatus::Replaced) => Err(format!("{name} is another device now")),
-            Err(error) => Err(error.to_string()),
-        }
     }
 
     /// The settings that a change of this one resets.

@@ -1,5 +1,7 @@
 //! Undo: restores every setting of a tune unless another program changed it since.
 
+use std::collections::BTreeMap;
+
 use linerate_host::{Setting, SettingError, SettingValue};
 use serde::{Deserialize, Serialize};
 
@@ -68,13 +70,12 @@ pub fn undo<T: ChangeTarget>(
     let tune = choose(writer, id)?;
     let boot = target.boot().ok();
     TuneNamespace::of(target.host(), &tune.begun).check_here(tune.begun.tune)?;
-    let records: Vec<JournalRecord> = undo_rooms(&tune).collect();
-    writer.reserve(&records)?;
+    writer.reserve(undo_rooms(&tune))?;
     let mut run = UndoRun {
         id: tune.begun.tune,
         places: SettingLocations::observe(target.host(), &tune, boot.as_deref()),
         order: restore_order(&tune),
-        kept: Vec::new(),
+        kept: BTreeMap::new(),
         fitted: Vec::new(),
         settings: Vec::new(),
         writer,
@@ -127,7 +128,7 @@ struct UndoRun<'a, T> {
     places: SettingLocations<'a>,
     order: Vec<Setting>,
     /// Values that other programs or later tunes set and that undoing a change may reset.
-    kept: Vec<(Setting, SettingValue)>,
+    kept: BTreeMap<Setting, SettingValue>,
     /// Tables that were restored before the channels.
     fitted: Vec<Setting>,
     settings: Vec<UndoneSetting>,
@@ -138,29 +139,20 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     /// resets them.
     fn record_foreign_values(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
-            let Some(tracked) =
-                self.tracked(&setting).filter(|tracked| !tracked.depends_on.is_empty()).cloned()
-            else {
-                continue;
-            };
-            let now = self.places.find(&setting).ok().and_then(|setting| self.target.read(&setting).ok());
-            let Some(now) = now else { continue };
-            if let Some(UndoOutcome::Drift { .. } | UndoOutcome::Covered { .. }) = &tracked.outcome {
-                self.kept.push((setting, now));
-                continue;
-            }
-            let outcome = match self.covering_tune(&tracked, &now) {
-                Some(by) => UndoOutcome::Covered { by },
+            let Some(tracked) = self.dependent(&setting) else { continue };
+            let Some((_, now)) = self.current(&setting) else { continue };
+            let outcome = match (&tracked.outcome, self.covering_tune(&tracked, &now)) {
+                (Some(UndoOutcome::Drift { .. } | UndoOutcome::Covered { .. }), _) => None,
+                (_, Some(by)) => Some(UndoOutcome::Covered { by }),
+                (_, None) if !is_drift(&tracked, &now) => continue,
                 // irqbalance moves interrupts all the time, those without a queue, too. The tune did not set it.
-                None if is_moved_interrupt(&tracked) && self.is_drift(&tracked, &now) => {
-                    self.kept.push((setting, now));
-                    continue;
-                }
-                None if self.is_drift(&tracked, &now) => UndoOutcome::Drift { found: now.clone() },
-                None => continue,
+                (_, None) if is_moved_interrupt(&tracked) => None,
+                (_, None) => Some(UndoOutcome::Drift { found: now.clone() }),
             };
-            self.kept.push((setting, now));
-            self.finish(&tracked, outcome)?;
+            self.kept.insert(setting, now);
+            if let Some(outcome) = outcome {
+                self.finish(&tracked, outcome)?;
+            }
         }
         Ok(())
     }
@@ -174,14 +166,9 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         let Setting::Channels { interface } = setting else { return Ok(()) };
         let table = Setting::RssTable { interface: interface.clone() };
         let original = self.tracked(setting).map(|tracked| tracked.original.clone());
-        let now = self
-            .places
-            .find(setting)
-            .ok()
-            .and_then(|current_setting| self.target.read(&current_setting).ok());
+        let now = self.current(setting).map(|(_, now)| now);
         let shrinks = receive_channels(original.as_ref()) < receive_channels(now.as_ref());
-        let is_kept = self.kept.iter().any(|(kept, _)| *kept == table);
-        if shrinks && !is_kept && self.tracked(&table).is_some() {
+        if shrinks && !self.kept.contains_key(&table) && self.tracked(&table).is_some() {
             self.restore_setting(&table)?;
             let outcome = self.tracked(&table).and_then(|tracked| tracked.outcome.as_ref());
             if outcome == Some(&UndoOutcome::Restored) {
@@ -224,17 +211,12 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     /// stays open.
     fn restore_reset_settings(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
-            let Some(tracked) =
-                self.tracked(&setting).filter(|tracked| !tracked.depends_on.is_empty()).cloned()
-            else {
-                continue;
-            };
-            let is_kept = self.kept.iter().any(|(kept, _)| *kept == setting);
-            if is_kept || !tracked.outcome.as_ref().is_none_or(UndoOutcome::is_back) {
+            let Some(tracked) = self.dependent(&setting) else { continue };
+            let is_back = tracked.outcome.as_ref().is_none_or(UndoOutcome::is_back);
+            if self.kept.contains_key(&setting) || !is_back {
                 continue;
             }
-            let Ok(current_setting) = self.places.find(&setting) else { continue };
-            if let Ok(now) = self.target.read(&current_setting)
+            if let Some((current_setting, now)) = self.current(&setting)
                 && (self.fitted.contains(&setting) || !setting.same(&tracked.original, &now))
             {
                 self.restore(&tracked, &current_setting, now)?;
@@ -244,8 +226,9 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     }
 
     fn restore_setting(&mut self, setting: &Setting) -> Result<(), JournalError> {
-        if let Some((_, value)) = self.kept.iter().find(|(kept, _)| kept == setting) {
-            return self.restore_foreign_value(setting, value);
+        if let Some(value) = self.kept.get(setting) {
+            self.restore_foreign_value(setting, value);
+            return Ok(());
         }
         let Some(tracked) = self.tracked(setting).cloned() else { return Ok(()) };
         let current_setting = match self.places.find(setting) {
@@ -262,7 +245,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         if now == tracked.original {
             return self.finish(&tracked, UndoOutcome::Already);
         }
-        if self.is_drift(&tracked, &now) {
+        if is_drift(&tracked, &now) {
             return self.finish(&tracked, UndoOutcome::Drift { found: now });
         }
         if !tracked.expects(&now) {
@@ -291,22 +274,14 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     }
 
     /// Writes a value of another program again after the undo of a change reset it.
-    fn restore_foreign_value(&self, setting: &Setting, value: &SettingValue) -> Result<(), JournalError> {
-        if let Ok(current_setting) = self.places.find(setting)
-            && self.target.read(&current_setting).is_ok_and(|now| now != *value)
+    fn restore_foreign_value(&self, setting: &Setting, value: &SettingValue) {
+        if let Some((current_setting, now)) = self.current(setting)
+            && now != *value
         {
             // The report has it as drift, except interrupts that irqbalance moves. If it cannot be
             // set any more, its queue or device is gone.
             let _ = self.target.write(&current_setting, value);
         }
-        Ok(())
-    }
-
-    /// Whether another program set it: the value is neither the original nor the tune's.
-    fn is_drift(&self, tracked: &TrackedSetting, now: &SettingValue) -> bool {
-        !tracked.expects(now)
-            && !tracked.setting.same(&tracked.original, now)
-            && self.covering_tune(tracked, now).is_none()
     }
 
     /// The first later tune that changed or reset the setting, if a later tune set the current value.
@@ -321,6 +296,18 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
 
     fn tracked(&self, setting: &Setting) -> Option<&TrackedSetting> {
         self.writer.tune(self.id)?.tracked(setting)
+    }
+
+    /// A setting that another change of the tune may reset.
+    fn dependent(&self, setting: &Setting) -> Option<TrackedSetting> {
+        self.tracked(setting).filter(|tracked| !tracked.depends_on.is_empty()).cloned()
+    }
+
+    /// A setting under its current name, and its value, if it can be read.
+    fn current(&self, setting: &Setting) -> Option<(Setting, SettingValue)> {
+        let current_setting = self.places.find(setting).ok()?;
+        let now = self.target.read(&current_setting).ok()?;
+        Some((current_setting, now))
     }
 
     fn finish(&mut self, tracked: &TrackedSetting, outcome: UndoOutcome) -> Result<(), JournalError> {
@@ -348,6 +335,12 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             outcome,
         });
     }
+}
+
+/// Whether a value that no later tune set is that of another program: neither the original nor the
+/// tune's.
+fn is_drift(tracked: &TrackedSetting, now: &SettingValue) -> bool {
+    !tracked.expects(now) && !tracked.setting.same(&tracked.original, now)
 }
 
 fn is_moved_interrupt(tracked: &TrackedSetting) -> bool {

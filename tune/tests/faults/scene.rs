@@ -72,15 +72,10 @@ impl Scene {
         // return.
         for (direction, mask) in [(QueueDirection::Receive, "1"), (QueueDirection::Transmit, "2")] {
             let setting = Setting::QueueCpus { interface: INTERFACE.to_owned(), direction, queue: 1 };
-            scene.set(&setting, mask).map_err(|error| format!("no second queue: {error}"))?;
+            let result = scene.inside(|| setting.write(&scene.host, &SettingValue::new(mask)));
+            result.map_err(|error| format!("no second queue: {error}"))?;
         }
         Ok(scene)
-    }
-
-    fn set(&self, setting: &Setting, value: &str) -> Result<(), String> {
-        self.inside(|| {
-            setting.write(&self.host, &SettingValue::new(value)).map_err(|error| error.to_string())
-        })
     }
 
     /// Runs `work` on the receiver.

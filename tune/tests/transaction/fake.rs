@@ -9,7 +9,7 @@ use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::status::JournalStatus;
-use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, UndoReport, undo};
+use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
@@ -92,10 +92,6 @@ impl Fake {
         setting.read(&self.host).expect("scripted").to_string()
     }
 
-    fn event(&self) {
-        self.fuse.event();
-    }
-
     fn manner(&self, setting: &Setting) -> Manner {
         self.manners.borrow().get(setting).copied().unwrap_or(Manner::Obeys)
     }
@@ -107,12 +103,12 @@ impl ChangeTarget for Fake {
     }
 
     fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
-        self.event();
+        self.fuse.event();
         setting.read(&self.host)
     }
 
     fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
-        self.event();
+        self.fuse.event();
         let name = setting.to_string();
         let half = format!("half-{value}");
         let result = match self.manner(setting) {
@@ -140,7 +136,7 @@ impl ChangeTarget for Fake {
             }
             Manner::HalfObeys => setting.write(&self.host, value),
         };
-        self.event();
+        self.fuse.event();
         result
     }
 }
@@ -195,4 +191,19 @@ pub(crate) fn undo_until_finished(
 
 pub(crate) fn begin() -> TuneStart<'static> {
     TuneStart::new("test", vec!["linerate".to_owned()])
+}
+
+/// Makes a tune of these changes. Refused changes do not end it.
+pub(crate) fn tune(
+    scratch: &Scratch,
+    target: &impl ChangeTarget,
+    start: TuneStart<'_>,
+    changes: &[(Setting, SettingValue)],
+) -> Result<(), TuneError> {
+    let mut writer = scratch.lock();
+    let mut transaction = TuneTransaction::begin(&mut writer, target, start)?;
+    for (setting, to) in changes {
+        transaction.change(target, setting, to)?;
+    }
+    transaction.end(None)
 }

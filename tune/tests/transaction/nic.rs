@@ -10,12 +10,10 @@ use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::status::{SettingState, TuneState};
-use linerate_tune::transaction::{
-    ChangeOutcome, ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo,
-};
+use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, UndoReport, undo};
 use proptest::prelude::*;
 
-use crate::fake::{Fuse, Scratch, begin, status, undo_until_finished, value};
+use crate::fake::{self, Fuse, Scratch, begin, status, undo_until_finished, value};
 
 /// The largest number of queues.
 const QUEUES: u32 = 4;
@@ -107,11 +105,8 @@ impl Nic {
 
     /// Sets four channels, for which the driver makes another table.
     fn raise(&self, scratch: &Scratch) {
-        let mut writer = scratch.lock();
-        let mut transaction = TuneTransaction::begin(&mut writer, self, begin()).expect("begun");
-        let result = transaction.change(self, &channels("eth0"), &value("combined 4")).expect("journalled");
-        assert!(matches!(result, ChangeOutcome::Made), "{result:?}");
-        transaction.end(None).expect("ended");
+        let change = (channels("eth0"), value("combined 4"));
+        fake::tune(scratch, self, begin(), &[change]).expect("journalled");
         assert_eq!(self.channels_and_table(), ("combined 4".to_owned(), "equal 4".to_owned()));
     }
 
@@ -341,14 +336,10 @@ fn same(nic: &Nic, number: usize, one: &str, other: &str) -> bool {
 }
 
 fn tune(nic: &Nic, scratch: &Scratch, changes: &[Change]) -> Result<(), TuneError> {
-    let mut writer = scratch.lock();
     let devices = vec![NamedDevice::observe(&nic.host, &nic.interface)?];
-    let mut transaction = TuneTransaction::begin(&mut writer, nic, TuneStart { devices, ..begin() })?;
-    for (number, choice) in changes {
-        // A refused change is reported, and the others are still made.
-        transaction.change(nic, &nic.settings()[*number], &value_of(*number, *choice))?;
-    }
-    transaction.end(None)
+    let change = |(number, choice): &Change| (nic.settings()[*number].clone(), value_of(*number, *choice));
+    let changes: Vec<_> = changes.iter().map(change).collect();
+    fake::tune(scratch, nic, TuneStart { devices, ..begin() }, &changes)
 }
 
 proptest! {

@@ -1,6 +1,5 @@
 //! Reports about changes that are refused, that others changed, or that are gone.
 
-use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, Setting, SettingError, SettingValue};
 use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoReason::Asked;
@@ -13,13 +12,10 @@ use linerate_tune::transaction::{
 };
 use linerate_tune::{NamedDevice, TunePlan};
 
-use crate::fake::{Fake, Manner, Scratch, begin, setting, status, value};
+use crate::fake::{self, Fake, Manner, Scratch, begin, setting, status, value};
 
 fn tune(scratch: &Scratch, target: &impl ChangeTarget, start: TuneStart<'_>, setting: &Setting, to: &str) {
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, target, start).expect("begun");
-    transaction.change(target, setting, &value(to)).expect("made");
-    transaction.end(None).expect("ended");
+    fake::tune(scratch, target, start, &[(setting.clone(), value(to))]).expect("made");
 }
 
 #[test]
@@ -165,14 +161,26 @@ fn a_tune_is_due_after_its_deadline_or_if_its_maker_is_gone() {
     assert_eq!(due(&recorded, "boot-2", 10, true), Some(Died));
 }
 
+/// The files of a host with an interface and these other files, each of one line.
+fn interface_files<const COUNT: usize>(
+    (name, index): (&str, u32),
+    files: [(String, &str); COUNT],
+) -> impl Iterator<Item = (String, String)> {
+    let address = "02:00:00:00:00:01".to_owned();
+    [
+        (format!("/sys/class/net/{name}/ifindex"), index.to_string()),
+        (format!("/sys/class/net/{name}/address"), address),
+        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1".to_owned()),
+    ]
+    .into_iter()
+    .chain(files.map(|(path, text)| (path, text.to_owned())))
+    .map(|(path, text)| (path, text + "\n"))
+}
+
 /// A host of one interface with a queue.
 fn with_interface(name: &str, index: u32, mask: &str) -> Host {
-    Host::scripted([
-        (format!("/sys/class/net/{name}/ifindex"), format!("{index}\n")),
-        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01\n".to_owned()),
-        (format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), format!("{mask}\n")),
-        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
-    ])
+    let queue = (format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), mask);
+    Host::scripted(interface_files((name, index), [queue]))
 }
 
 fn begin_for_device(host: &Host) -> TuneStart<'static> {
@@ -217,24 +225,16 @@ fn undo_skips_interfaces_that_were_replaced() {
 /// A host with an interface in the network namespace `inode`. `device` is the interface's device,
 /// unless it is virtual.
 fn in_namespace(inode: u64, name: &str, index: u32, device: Option<&str>, value: &str) -> Host {
-    let mut recording = HostRecording::new();
-    for (path, text) in [
-        (format!("/sys/class/net/{name}/ifindex"), index.to_string()),
-        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01".to_owned()),
-        (format!("/sys/class/net/{name}/device/sriov_numvfs"), value.to_owned()),
-        (format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), value.to_owned()),
-        ("/proc/sys/net/ipv4/udp_early_demux".to_owned(), value.to_owned()),
-        ("/proc/sys/kernel/timer_migration".to_owned(), value.to_owned()),
-        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1".to_owned()),
-    ] {
-        recording.insert(path, RecordedEntry::File(format!("{text}\n").into_bytes()));
-    }
+    let paths = [
+        format!("/sys/class/net/{name}/device/sriov_numvfs"),
+        format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"),
+        "/proc/sys/net/ipv4/udp_early_demux".to_owned(),
+        "/proc/sys/kernel/timer_migration".to_owned(),
+    ];
+    let files = interface_files((name, index), paths.map(|path| (path, value)));
     let links = [("/proc/thread-self/ns/net".to_owned(), format!("net:[{inode}]"))];
     let device = device.map(|device| (format!("/sys/class/net/{name}/device"), format!("../../../{device}")));
-    for (path, target) in links.into_iter().chain(device) {
-        recording.insert(path, RecordedEntry::Link(target));
-    }
-    Host::rehearsal(recording)
+    Host::rehearsal(HostRecording::from_files(files).with_links(links.into_iter().chain(device)))
 }
 
 /// The kernel moves physical interfaces of a deleted network namespace to the initial one. Settings of
@@ -256,13 +256,8 @@ fn undo_restores_physical_interfaces_of_a_deleted_network_namespace() {
     ] {
         let scratch = Scratch::new();
         let host = in_namespace(7, "eth0", 4, device, "0");
-        let mut writer = scratch.lock();
-        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin()).expect("begun");
-        for setting in &settings {
-            transaction.change(&host, setting, &value("1")).expect("made");
-        }
-        transaction.end(None).expect("ended");
-        drop(writer);
+        let changes = settings.clone().map(|setting| (setting, value("1")));
+        fake::tune(&scratch, &host, begin(), &changes).expect("made");
         let host = in_namespace(1, name, 9, device_now, "1");
         let is_in_effect = status(&scratch, &host).tunes[0].settings[0].state == SettingState::InEffect;
         assert_eq!(is_in_effect, is_back, "{name} {device_now:?}");
@@ -301,34 +296,44 @@ fn apply(transaction: &mut TuneTransaction<'_>, fake: &Fake, plan: &TunePlan) ->
 }
 
 #[test]
-fn a_killed_tune_is_resumed_from_its_plan() {
-    // Each change has four events: a read, the start and the end of a write, and a read.
-    for kill in 0..12 {
-        let (fake, scratch) = (Fake::new(3), Scratch::new());
-        let original_plan = plan(3);
+fn a_killed_new_or_reopened_tune_is_resumed_from_its_plan() {
+    // Each change has four events: a read, the start and the end of a write, and a read. The first
+    // change of a reopened tune is in effect already and has one event, a read.
+    let new_tune = (0..12).map(|kill| (kill, 3, false));
+    for (kill, settings, is_reopened) in new_tune.chain((0..5).map(|kill| (kill, 2, true))) {
+        let (fake, scratch) = (Fake::new(settings), Scratch::new());
+        if is_reopened {
+            tune(&scratch, &fake, begin(), &setting(0), "5");
+        }
+        let original_plan = plan(settings);
         let completed = fake.fuse.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
             let begin = TuneStart { plan: Some(&original_plan), ..begin() };
-            let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin).expect("begun");
-            apply(&mut transaction, &fake, &original_plan);
+            let transaction = match is_reopened {
+                true => TuneTransaction::reopen(&mut writer, &fake, 1, &original_plan),
+                false => TuneTransaction::begin(&mut writer, &fake, begin),
+            };
+            apply(&mut transaction.expect("begun"), &fake, &original_plan);
         });
-        assert!(completed.is_none());
+        assert!(completed.is_none(), "{kill}");
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
         let (mut transaction, saved_plan) = TuneTransaction::resume(&mut writer, &fake).expect("resumed");
         assert_eq!((transaction.id(), &saved_plan), (1, &original_plan));
         let results = apply(&mut transaction, &fake, &saved_plan);
         let already_count = results.iter().filter(|result| **result == ChangeOutcome::Already).count();
-        assert!(already_count >= kill as usize / 4, "{kill}: {results:?}");
+        let least_count = if is_reopened { 1 } else { kill as usize / 4 };
+        assert!(already_count >= least_count, "{kill}: {results:?}");
         transaction.end(None).expect("ended");
         let error = TuneTransaction::resume(&mut writer, &fake).expect_err("the tune is complete");
         assert!(matches!(error, TuneError::NothingToResume));
         drop(writer);
         let status = status(&scratch, &fake);
         assert!(!status.needs_attention(), "{status:?}");
-        assert_eq!(status.tunes[0].settings.len(), 3);
+        assert_eq!(status.tunes[0].settings.len(), settings);
         let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
         assert!(report.settings.iter().all(|setting| setting.outcome == UndoOutcome::Restored));
+        assert!((0..settings).all(|number| fake.now(&setting(number)) == "0"), "{kill}");
     }
 }
 
@@ -376,33 +381,6 @@ fn undo_of_a_reopened_tune_restores_the_first_original_values() {
     let error =
         TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("the tune is undone");
     assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));
-}
-
-#[test]
-fn a_reopened_tune_that_is_killed_is_resumed() {
-    // The first change is in effect already and has one event, a read. The second one has four: a
-    // read, the start and the end of a write, and a read.
-    for kill in 0..5 {
-        let (fake, scratch) = (Fake::new(2), Scratch::new());
-        tune(&scratch, &fake, begin(), &setting(0), "5");
-        let new_plan = plan(2);
-        let completed = fake.fuse.killed_at(Some(kill), || {
-            let mut writer = scratch.lock();
-            let mut transaction =
-                TuneTransaction::reopen(&mut writer, &fake, 1, &new_plan).expect("reopened");
-            apply(&mut transaction, &fake, &new_plan);
-        });
-        assert!(completed.is_none(), "{kill}");
-        assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
-        let mut writer = scratch.lock();
-        let (mut transaction, saved_plan) = TuneTransaction::resume(&mut writer, &fake).expect("resumed");
-        assert_eq!(saved_plan, new_plan);
-        apply(&mut transaction, &fake, &saved_plan);
-        transaction.end(None).expect("ended");
-        drop(writer);
-        undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-        assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "0".to_owned()));
-    }
 }
 
 #[test]
@@ -461,12 +439,8 @@ impl ChangeTarget for KilledDuringWrite {
 
 #[test]
 fn undo_restores_a_setting_after_a_write_that_was_killed_midway() {
-    let files = [
-        ("/sys/class/net/eth0/ifindex", "4\n"),
-        ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
-        ("/sys/class/net/eth0/device/sriov_numvfs", "4\n"),
-        ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
-    ];
+    let functions = ("/sys/class/net/eth0/device/sriov_numvfs".to_owned(), "4");
+    let files = interface_files(("eth0", 4), [functions]);
     let scratch = Scratch::new();
     let host = KilledDuringWrite(Host::scripted(files));
     let setting = Setting::VirtualFunctions { interface: "eth0".to_owned() };
@@ -485,15 +459,12 @@ fn undo_restores_a_setting_after_a_write_that_was_killed_midway() {
 /// A host with one interface and one interrupt. The interrupt has the name that the interface had
 /// when it was brought up.
 fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
-    let action_directory = format!("/proc/irq/30/{action}/x");
-    Host::scripted([
-        (format!("/sys/class/net/{name}/ifindex"), "4\n".to_owned()),
-        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01\n".to_owned()),
-        (format!("/sys/class/net/{name}/device/msi_irqs/30"), "msix\n".to_owned()),
-        (action_directory, String::new()),
-        ("/proc/irq/30/smp_affinity".to_owned(), format!("{mask}\n")),
-        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
-    ])
+    let files = [
+        (format!("/sys/class/net/{name}/device/msi_irqs/30"), "msix"),
+        (format!("/proc/irq/30/{action}/x"), ""),
+        ("/proc/irq/30/smp_affinity".to_owned(), mask),
+    ];
+    Host::scripted(interface_files((name, 4), files))
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Polling of single queues of a veth. Writes to the files of the interface overwrite it.
 
 use linerate_host::setting::{NapiKnob, Offload};
-use linerate_host::{Host, Setting, SettingValue};
+use linerate_host::{Host, Setting};
 use linerate_lab::Lab;
 use linerate_testkit::skip;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::transaction::{TuneTransaction, undo};
+use linerate_tune::transaction::undo;
 
-use crate::fake::{Scratch, begin};
+use crate::fake::{Scratch, begin, tune, value};
 
 #[test]
 fn undo_of_interface_polling_restores_polling_of_single_queues() {
@@ -30,7 +30,6 @@ fn on_receiver(host: &Host, interface: &str) -> Option<String> {
     let polling = |queue| Setting::QueuePolling { interface: name(), queue };
     let knob = |knob| Setting::Napi { interface: name(), knob };
     let gro = Setting::Offload { interface: name(), offload: Offload::GenericReceive };
-    let value = |text: &str| SettingValue::new(text);
     // A veth has NAPI instances while GRO is on.
     if let Err(error) = gro.write(host, &value("on")) {
         return Some(error.to_string());
@@ -53,18 +52,15 @@ fn on_receiver(host: &Host, interface: &str) -> Option<String> {
     );
 
     let scratch = Scratch::new();
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, host, begin()).expect("begun");
-    for (setting, to) in [(knob(NapiKnob::DeferHardIrqs), "2"), (knob(NapiKnob::GroFlushTimeout), "20000")] {
-        transaction.change(host, &setting, &value(to)).expect("journalled");
-    }
-    transaction.end(None).expect("ended");
+    let changes = [(NapiKnob::DeferHardIrqs, "2"), (NapiKnob::GroFlushTimeout, "20000")];
+    let changes = changes.map(|(name, to)| (knob(name), value(to)));
+    tune(&scratch, host, begin(), &changes).expect("journalled");
     assert!(
         values().iter().all(|polling| polling.starts_with("defer-hard-irqs 2 gro-flush-timeout 20000")),
         "{:?}",
         values()
     );
-    let report = undo(&mut writer, host, None, Asked).expect("undone");
+    let report = undo(&mut scratch.lock(), host, None, Asked).expect("undone");
     assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
     assert_eq!(values(), before);
     None

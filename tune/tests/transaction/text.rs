@@ -4,21 +4,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use linerate_host::SettingValue;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::{JournalCorruption, JournalError};
-use linerate_tune::transaction::{TuneTransaction, undo};
+use linerate_tune::transaction::undo;
 use proptest::prelude::*;
 
-use crate::fake::{Fake, Scratch, begin, setting};
+use crate::fake::{self, Fake, Scratch, begin, setting, value};
 
 fn tune(fake: &Fake, scratch: &Scratch) {
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, fake, begin()).expect("begun");
-    for number in 0..3 {
-        transaction.change(fake, &setting(number), &SettingValue::new("7")).expect("made");
-    }
-    transaction.end(None).expect("ended");
+    let changes = [0, 1, 2].map(|number| (setting(number), value("7")));
+    fake::tune(scratch, fake, begin(), &changes).expect("made");
 }
 
 /// The journal of a tune with three changes that was undone.

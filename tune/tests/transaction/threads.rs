@@ -1,10 +1,10 @@
 //! Threads that inherit the CPUs of a pinned thread, on a scripted host.
 
-use linerate_host::{Host, Setting, SettingValue};
+use linerate_host::{Host, Setting};
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::transaction::{TuneTransaction, UndoReport, undo};
+use linerate_tune::transaction::{UndoReport, undo};
 
-use crate::fake::{Scratch, begin};
+use crate::fake::{Scratch, begin, tune, value};
 
 const PID: u32 = 50;
 /// A start before the tunes, in clock ticks.
@@ -32,11 +32,8 @@ fn cpus(host: &Host, tid: u32) -> String {
 
 /// A tune that pins a thread to CPU 2.
 fn pin(scratch: &Scratch, host: &Host, tid: u32) {
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, host, begin()).expect("begun");
     let setting = Setting::thread_cpus(host, PID, tid).expect("running");
-    transaction.change(host, &setting, &SettingValue::new("2")).expect("made");
-    transaction.end(None).expect("ended");
+    tune(scratch, host, begin(), &[(setting, value("2"))]).expect("made");
 }
 
 fn undo_tune(scratch: &Scratch, host: &Host, number: u64) -> UndoReport {

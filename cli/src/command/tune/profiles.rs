@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_host::diagnosis::rules;
 use linerate_tune::TuneProfile;
+use linerate_tune::profile::FindingPolicy;
 
 use crate::output;
 use crate::render::column::TextColumn;
@@ -37,11 +38,14 @@ impl ProfileArgs {
         self.only.iter().chain(&self.except).try_for_each(|name| check_known(name))?;
         for rule in rules() {
             let is_covered = |names: &[String]| names.iter().any(|name| covers(name, rule.id));
-            if is_covered(&self.except) {
-                leave_finding(&mut profile, rule.id, "--except names it.");
+            let reason = if is_covered(&self.except) {
+                "--except names it."
             } else if !self.only.is_empty() && !is_covered(&self.only) {
-                leave_finding(&mut profile, rule.id, "--only does not name it.");
-            }
+                "--only does not name it."
+            } else {
+                continue;
+            };
+            profile.findings.insert(rule.id.to_owned(), FindingPolicy::Leave(reason.to_owned()));
         }
         if !self.only.is_empty() {
             profile.values.clear();
@@ -59,12 +63,6 @@ pub(crate) fn load_profile(goal: &str) -> Result<TuneProfile> {
     }
     let text = std::fs::read_to_string(goal).with_context(|| format!("cannot read the profile {goal}"))?;
     Ok(TuneProfile::parse(&text, goal)?)
-}
-
-fn leave_finding(profile: &mut TuneProfile, id: &str, reason: &str) {
-    profile.fix.remove(id);
-    profile.ask.remove(id);
-    profile.leave.insert(id.to_owned(), reason.to_owned());
 }
 
 /// Whether `name` is the finding's id or stage.

@@ -13,10 +13,6 @@ use super::process_table::ProcessTable;
 use super::{DiscoveryError, ServerQuery};
 use crate::transaction::namespace_inode;
 
-/// Capabilities that a boost requires.
-const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
-                            CAP_SYS_NICE to pin its threads";
-
 pub(super) struct FoundServer {
     /// The processes, the parent of the others first.
     pub(super) processes: Vec<u32>,
@@ -96,10 +92,9 @@ fn check_process(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
                 "process {pid} is in another network namespace: linerate boost --netns {pid} --pid {pid}"
             )))
         }
-        (_, None) if !may_trace(host) => Err(DiscoveryError::NotPermitted {
-            what: format!("looking at process {pid}"),
-            capability: CAPABILITIES,
-        }),
+        (_, None) if !may_trace(host) => {
+            Err(DiscoveryError::NotPermitted(format!("looking at process {pid}")))
+        }
         _ => Ok(()),
     }
 }
@@ -157,7 +152,7 @@ fn unreadable_error(host: &Host, action: &str, reason: &str) -> DiscoveryError {
     if may_trace(host) {
         DiscoveryError::NotThere(format!("{action}: {reason}"))
     } else {
-        DiscoveryError::NotPermitted { what: action.to_owned(), capability: CAPABILITIES }
+        DiscoveryError::NotPermitted(action.to_owned())
     }
 }
 

@@ -1,6 +1,8 @@
 //! Limits of a process: the CPUs of its control group, its namespaces, and the capabilities of this
 //! process.
 
+use std::iter::successors;
+
 use linerate_host::process::cgroup_path;
 use linerate_host::{CpuSet, Host};
 
@@ -10,44 +12,30 @@ const SYS_PTRACE: u32 = 19;
 
 /// The CPUs that the control group of a thread permits; `None` without a limit, or if it is unknown.
 pub(crate) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
-    let file = cpuset_file(host, &format!("/proc/{pid}/task/{tid}"))?;
+    let (root, group, file) = cpuset_group(host, &format!("/proc/{pid}/task/{tid}"))?;
     // A group without the controller has the limit of the nearest group above that has the
     // controller.
-    let mut directory = file.directory.as_str();
-    let cpus = loop {
-        let path = format!("{directory}/{}", file.name);
-        match host.read(&path) {
-            Ok(list) => break CpuSet::from_list(&list).ok()?,
-            Err(_) if directory.len() > file.root.len() => directory = directory.rsplit_once('/')?.0,
-            Err(_) => return None,
-        }
-    };
+    let mut groups = successors(Some(group.trim_end_matches('/')), |group| Some(group.rsplit_once('/')?.0));
+    let list = groups.find_map(|group| host.read(&format!("{root}{group}/{file}")).ok())?;
+    let cpus = CpuSet::from_list(&list).ok()?;
     let has_all_online = online.is_some_and(|online| online.iter().all(|cpu| cpus.contains(cpu)));
     (!has_all_online && !cpus.is_empty()).then_some(cpus)
 }
 
-struct CpusetFile {
-    root: &'static str,
-    directory: String,
-    name: &'static str,
-}
-
+/// Where the hierarchy with the CPUs of a thread is mounted, the thread's group in it, and the name of
+/// the file.
+///
 /// From lines such as `0::/system.slice/nsd.service`, or `4:cpuset:/` of version 1 (cgroups(7)). If
 /// both versions exist, version 1 has precedence, because a controller is in one version only.
-fn cpuset_file(host: &Host, thread: &str) -> Option<CpusetFile> {
+fn cpuset_group(host: &Host, thread: &str) -> Option<(&'static str, String, &'static str)> {
     let groups = host.read(&format!("{thread}/cgroup")).ok()?;
     let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-    let file_below = |root: &'static str, path: &str, name| CpusetFile {
-        root,
-        directory: format!("{root}{}", path.trim_end_matches('/')),
-        name,
-    };
     let cpuset_line = lines.find(|(names, _)| names.split(',').any(|name| name == "cpuset"));
-    if let Some((_, path)) = cpuset_line {
-        return Some(file_below("/sys/fs/cgroup/cpuset", path, "cpuset.effective_cpus"));
+    if let Some((_, group)) = cpuset_line {
+        return Some(("/sys/fs/cgroup/cpuset", group.to_owned(), "cpuset.effective_cpus"));
     }
-    let path = cgroup_path(host, thread).into_value().flatten()?;
-    Some(file_below("/sys/fs/cgroup", &path, "cpuset.cpus.effective"))
+    let group = cgroup_path(host, thread).into_value().flatten()?;
+    Some(("/sys/fs/cgroup", group, "cpuset.cpus.effective"))
 }
 
 /// Whether this process may trace processes of other users; true if that is unknown.

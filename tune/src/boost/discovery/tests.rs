@@ -28,7 +28,7 @@ impl Tree {
     }
 
     fn file(&mut self, path: &str, text: &str) {
-        self.recording.insert(path, RecordedEntry::File(text.as_bytes().to_vec()));
+        self.recording.insert_file(path, text);
     }
 
     fn link(&mut self, path: &str, target: &str) {

@@ -3,8 +3,8 @@
 use super::ServerAdvice;
 use super::receiving_cpus::ReceivingCpus;
 use super::unit::{CpuChooser, ThreadPlacement};
-use crate::boost::ObservedServer;
-use crate::boost::catalog::{self, OptionEffect, ProductOption};
+use crate::boost::catalog::{self, OptionEffect, ProductOption, ServerProduct};
+use crate::boost::{ObservedServer, count};
 
 /// The cost of a single socket.
 pub(super) fn single_socket(server: &ObservedServer, readers: usize, cpus: usize) -> Vec<ServerAdvice> {
@@ -70,7 +70,7 @@ pub(super) fn units(
             count(cpus.len(), "CPU"),
             count(units.len(), "thread"),
         );
-        advice.push(ServerAdvice { what: sentence, option: None, source: None });
+        advice.push(without_option(sentence));
     }
     let is_known = receiving.arrival_cpus().is_some();
     let misplaced_units =
@@ -89,14 +89,16 @@ pub(super) fn units(
 /// The server's own option for a setting that is made from outside and ends with its sockets and
 /// threads.
 pub(super) fn lasting_option(server: &ObservedServer, effect: OptionEffect) -> Vec<ServerAdvice> {
-    let product = server.product.as_deref().and_then(catalog::product);
-    let options = product.into_iter().flat_map(|product| &product.options);
     let sentence = format!(
         "What is set from outside ends with the server; it has an option for {} itself.",
         effect.in_words()
     );
-    let of_effect = options.filter(|option| option.gives == effect);
-    of_effect.map(|option| option_advice(sentence.clone(), option, server.readers.len())).collect()
+    let options = product(server).into_iter().flat_map(|product| product.options_for(effect));
+    options.map(|option| option_advice(sentence.clone(), option, server.readers.len())).collect()
+}
+
+fn product(server: &ObservedServer) -> Option<&'static ServerProduct> {
+    catalog::product(server.product.as_deref()?)
 }
 
 /// The sentence, with the first option of the product that has one of `effects`. Each
@@ -107,29 +109,23 @@ fn with_options(
     effects: &[OptionEffect],
     cpus: usize,
 ) -> Vec<ServerAdvice> {
-    let product = server.product.as_deref().and_then(catalog::product);
-    let options: Vec<&ProductOption> = effects
-        .iter()
-        .flat_map(|effect| {
-            product.into_iter().flat_map(|product| &product.options).filter(|option| option.gives == *effect)
-        })
-        .collect();
-    let (product, (first, further)) = match (product, options.split_first()) {
-        (Some(product), Some(options)) => (product, options),
-        (Some(product), None) => {
-            let sentence = format!(
-                "{sentence} {}: {} No option of it changes that, as far as is known here.",
-                product.name, product.shape
-            );
-            return vec![ServerAdvice { what: sentence, option: None, source: None }];
-        }
-        (None, _) => return vec![ServerAdvice { what: sentence, option: None, source: None }],
+    let Some(product) = product(server) else { return vec![without_option(sentence)] };
+    let options: Vec<_> = effects.iter().flat_map(|effect| product.options_for(*effect)).collect();
+    let Some((first, further)) = options.split_first() else {
+        return vec![without_option(format!(
+            "{sentence} {}: {} No option of it changes that, as far as is known here.",
+            product.name, product.shape
+        ))];
     };
     let further_advice = |option: &&ProductOption| {
         let sentence = format!("{} has an option for {} too.", product.name, option.gives.in_words());
         option_advice(sentence, option, cpus)
     };
     std::iter::once(option_advice(sentence, first, cpus)).chain(further.iter().map(further_advice)).collect()
+}
+
+fn without_option(sentence: String) -> ServerAdvice {
+    ServerAdvice { what: sentence, option: None, source: None }
 }
 
 /// Advice with the option as a person writes it: the number of CPUs, the version that it requires.
@@ -140,8 +136,4 @@ fn option_advice(sentence: String, option: &ProductOption, cpus: usize) -> Serve
         None => setting,
     };
     ServerAdvice { what: sentence, option: Some(text), source: Some(option.source.clone()) }
-}
-
-fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

@@ -9,6 +9,7 @@ use super::group::{OwnedGroup, SteeringMethod};
 use super::unit::ThreadPlacement;
 use crate::boost::ObservedServer;
 use crate::boost::delivery::DeliveryAgreement;
+use crate::boost::discovery::ServerGroup;
 
 /// Least number of datagrams for the comparison.
 const ENOUGH: u64 = 300;
@@ -66,9 +67,8 @@ fn find_group<'t, 's>(
     tables: &'t [(&'t OwnedGroup<'s>, SteeringTable)],
     cookie: u64,
 ) -> Option<&'t (&'t OwnedGroup<'s>, SteeringTable)> {
-    let has_socket =
-        |owned: &OwnedGroup<'_>| owned.group.members.iter().any(|member| member.socket.cookie == cookie);
-    tables.iter().find(|(owned, _)| owned.group.protocol == SocketProtocol::Udp && has_socket(owned))
+    let has_socket = |group: &ServerGroup| group.cookies().any(|own_cookie| own_cookie == cookie);
+    tables.iter().find(|(owned, _)| owned.group.protocol == SocketProtocol::Udp && has_socket(owned.group))
 }
 
 /// The share of datagrams that are read on their CPU of arrival.

@@ -135,9 +135,8 @@ pub(super) fn arrival_cpu(server: &ObservedServer, member: &GroupSocket) -> Opti
 /// group. Workers inherit the sockets of their siblings from the process that made them all, so the
 /// socket of a dead sibling would otherwise count as read.
 fn is_only_holder(reader: &ReaderThread, cookie: u64, group: &ServerGroup) -> bool {
-    let reads = |other: &u64| !reader.guessed.contains(other);
-    let group_cookies = group.members.iter().map(|member| &member.socket.cookie);
-    !reads(&cookie) && group_cookies.filter(|other| reader.sockets.contains(other)).any(reads)
+    let reads = |other: u64| !reader.guessed.contains(&other);
+    !reads(cookie) && group.cookies().filter(|other| reader.sockets.contains(other)).any(reads)
 }
 
 pub(super) fn name(group: &ServerGroup) -> String {
@@ -154,8 +153,7 @@ fn single_socket(server: &ObservedServer, group: &ServerGroup) -> SkipReason {
             "its {count} sockets are in no reuseport group: the kernel gives all packets to one of them"
         ));
     }
-    let readers = group.members.iter().flat_map(|member| server.readers_of(member.socket.cookie)).count();
-    SkipReason::Single(readers)
+    SkipReason::Single(group.cookies().flat_map(|cookie| server.readers_of(cookie)).count())
 }
 
 fn steering_method(

@@ -6,7 +6,7 @@ use linerate_host::stage::link::LinkState;
 use linerate_host::{PacketPath, Setting};
 
 use super::BoostChoice;
-use super::changes::{ChangeReason, change};
+use super::changes::change;
 use super::group::name;
 use crate::boost::ObservedServer;
 use crate::boost::discovery::{GroupSocket, ServerGroup};
@@ -45,20 +45,14 @@ pub(super) fn receive_buffers(
             continue;
         }
         let from = current_value(member, SocketKnob::ReceiveBuffer)?;
-        let reason = ChangeReason {
-            why: cause.clone(),
-            effect: Some(
-                "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.",
-            ),
-            source: Some("Linux, Documentation/networking/ip-sysctl and net/core/sock.c"),
-            risk: Some("A longer queue is a longer wait where the threads are too slow."),
-        };
-        changes.push(change(
-            setting(member, SocketKnob::ReceiveBuffer),
-            from,
-            target_bytes.to_string(),
-            reason,
-        ));
+        let setting = setting(member, SocketKnob::ReceiveBuffer);
+        let effect = "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.";
+        changes.push(PlannedChange {
+            effect: Some(effect.to_owned()),
+            source: Some("Linux, Documentation/networking/ip-sysctl and net/core/sock.c".to_owned()),
+            risk: Some("A longer queue is a longer wait where the threads are too slow.".to_owned()),
+            ..change(setting, from, target_bytes.to_string(), cause.clone())
+        });
     }
     Ok(changes)
 }
@@ -105,20 +99,18 @@ pub(super) fn path_mtu(
                 ));
             }
         }
-        let reason = ChangeReason {
-            why: format!(
-                "Of {replies} replies the largest had {largest} bytes, with {HEADERS} of headers {}, and the MTU of {} is {mtu}: none is \
-                 cut into fragments, which is what an IP ID is for.",
-                largest + HEADERS,
-                link.interface
-            ),
-            effect: None,
-            source: Some("Linux, include/net/ip.h, ip_select_ident_segs"),
-            risk: Some(
-                "A reply that is larger than the path MTU of a client is refused (EMSGSIZE) instead of fragmented.",
-            ),
-        };
-        changes.push(change(setting(member, SocketKnob::PathMtu), from, "do".to_owned(), reason));
+        let reason = format!(
+            "Of {replies} replies the largest had {largest} bytes, with {HEADERS} of headers {}, and the MTU of {} is {mtu}: none is \
+             cut into fragments, which is what an IP ID is for.",
+            largest + HEADERS,
+            link.interface
+        );
+        let risk = "A reply that is larger than the path MTU of a client is refused (EMSGSIZE) instead of fragmented.";
+        changes.push(PlannedChange {
+            source: Some("Linux, include/net/ip.h, ip_select_ident_segs".to_owned()),
+            risk: Some(risk.to_owned()),
+            ..change(setting(member, SocketKnob::PathMtu), from, "do".to_owned(), reason)
+        });
     }
     Ok(changes)
 }
@@ -131,18 +123,15 @@ pub(super) fn busy_poll(group: &ServerGroup, choice: &BoostChoice) -> Result<Vec
         if from == microseconds.to_string() {
             continue;
         }
-        let reason = ChangeReason {
-            why: format!(
-                "It was asked for: a thread without packets polls the queue for {microseconds} us before it sleeps."
-            ),
-            effect: None,
-            source: Some("Linux, Documentation/networking/napi.rst (busy polling)"),
-            risk: Some(
-                "Threads use their CPUs while they wait. Interfaces of software have no queue to poll.",
-            ),
-        };
-        let to = microseconds.to_string();
-        changes.push(change(setting(member, SocketKnob::BusyPoll), from, to, reason));
+        let reason = format!(
+            "It was asked for: a thread without packets polls the queue for {microseconds} us before it sleeps."
+        );
+        let risk = "Threads use their CPUs while they wait. Interfaces of software have no queue to poll.";
+        changes.push(PlannedChange {
+            source: Some("Linux, Documentation/networking/napi.rst (busy polling)".to_owned()),
+            risk: Some(risk.to_owned()),
+            ..change(setting(member, SocketKnob::BusyPoll), from, microseconds.to_string(), reason)
+        });
     }
     Ok(changes)
 }
@@ -193,7 +182,7 @@ fn replies(server: &ObservedServer, group: &ServerGroup) -> Result<(u64, u32), S
 }
 
 fn has_socket(group: &ServerGroup, cookie: u64) -> bool {
-    group.members.iter().any(|member| member.socket.cookie == cookie)
+    group.cookies().any(|own_cookie| own_cookie == cookie)
 }
 
 fn smallest_mtu(path: &PacketPath) -> Result<(&LinkState, u32), String> {

@@ -7,6 +7,7 @@ use linerate_host::stage::spread;
 use linerate_host::{CpuSet, PacketPath};
 
 use crate::boost::ObservedServer;
+use crate::boost::discovery::ServerGroup;
 
 /// Fewer datagrams do not show where datagrams arrive.
 const ENOUGH: u64 = 300;
@@ -128,8 +129,7 @@ impl ReceivingCpus {
 
 /// The CPUs on which datagrams of the server's sockets were seen to arrive.
 fn observed_cpus(server: &ObservedServer) -> Option<CpuSet> {
-    let cookies: Vec<u64> =
-        server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
+    let cookies: BTreeSet<u64> = server.groups.iter().flat_map(ServerGroup::cookies).collect();
     let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
     for arrival in server.delivery.value()?.arrived.iter().filter(|item| cookies.contains(&item.cookie)) {
         *by_cpu.entry(arrival.cpu).or_default() += arrival.packets + arrival.refused;

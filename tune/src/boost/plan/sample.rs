@@ -49,8 +49,7 @@ impl BoostSampleMachine {
 
     fn recording(&self) -> HostRecording {
         let mut recording = HostRecording::new();
-        let mut file =
-            |path: String, content: String| recording.insert(path, RecordedEntry::File(content.into_bytes()));
+        let mut file = |path: String, content: String| recording.insert_file(path, content);
         let all = cpus(&self.nodes.join(","));
         file("/proc/sys/kernel/osrelease".into(), format!("{}\n", self.kernel));
         file("/sys/devices/system/cpu/online".into(), format!("{all}\n"));

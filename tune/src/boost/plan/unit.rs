@@ -24,9 +24,8 @@ pub(super) enum CpuChooser {
     Bound,
     /// Its control group permits no other CPU.
     OnlyOne,
-    /// Its sockets get the packets of this CPU already.
-    Asked,
-    Here,
+    /// Its sockets get the packets of this CPU already, or it is the best CPU.
+    Plan,
 }
 
 /// Gives each reader of these groups a CPU. Readers without a CPU are returned with the reason.
@@ -48,7 +47,7 @@ pub(super) fn place<'s>(
                 units.push(placement(CpuChooser::OnlyOne, cpu));
             }
             (Some(cpu), _) => units.push(placement(CpuChooser::Bound, cpu)),
-            (None, Some(cpu)) => units.push(placement(CpuChooser::Asked, cpu)),
+            (None, Some(cpu)) => units.push(placement(CpuChooser::Plan, cpu)),
             (None, None) if permitted.is_empty() => {
                 unplaced.push((reader, "none of the CPUs it may run on is online".to_owned()));
             }
@@ -60,7 +59,7 @@ pub(super) fn place<'s>(
     free_readers.sort_by_key(|(_, permitted)| permitted.len());
     for (reader, permitted) in free_readers {
         let cpu = best_cpu(&order, &permitted, receiving, &units);
-        units.extend(cpu.map(|cpu| ThreadPlacement { reader, cpu, chosen: CpuChooser::Here }));
+        units.extend(cpu.map(|cpu| ThreadPlacement { reader, cpu, chosen: CpuChooser::Plan }));
     }
     (units, unplaced)
 }

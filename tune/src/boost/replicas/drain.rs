@@ -2,9 +2,7 @@
 //! and its processes are ended. This happens step by step, so that the new copies are supervised
 //! meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -13,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::ReplicaCgroup;
 use super::takeover::ServerTakeover;
 
 /// If a server reads nothing for this time, it will not read the remaining datagrams.
@@ -54,18 +51,10 @@ pub(super) struct OldProcess {
 }
 
 pub(super) struct ServerDrain {
-    /// Drops of the old sockets before, by cookie.
-    old: BTreeMap<u64, Option<u64>>,
-    processes: Vec<OldProcess>,
+    takeover: ServerTakeover,
     grace: Duration,
     stage: DrainStage,
     handover: ServerHandover,
-    /// The addresses that were handed over.
-    pub(super) addresses: BTreeSet<SocketAddr>,
-    /// Until the server is told to end. The copies of its sockets must be closed then.
-    pub(super) takeover: Option<ServerTakeover>,
-    /// The control group of the old server, if its supervisor was killed.
-    pub(super) leftover: Option<ReplicaCgroup>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,31 +74,29 @@ enum DrainStage {
 }
 
 impl ServerDrain {
-    pub(super) fn new(
-        port: u16,
-        old: BTreeMap<u64, Option<u64>>,
-        processes: Vec<OldProcess>,
-        grace: Duration,
-    ) -> Self {
+    /// Lets the server read its buffers, gives its last replies the time `grace`, and ends it.
+    pub(super) fn new(takeover: ServerTakeover, grace: Duration) -> Self {
         let now = Instant::now();
         let stage = DrainStage::Reading { began: now, since: now };
-        let handover = ServerHandover { port, ..ServerHandover::default() };
-        let addresses = BTreeSet::new();
-        Self { old, processes, grace, stage, handover, addresses, takeover: None, leftover: None }
+        let handover = ServerHandover { port: takeover.port, ..ServerHandover::default() };
+        Self { takeover, grace, stage, handover }
     }
 
-    /// The hand-over that can still be undone, and the processes that still run.
+    /// The hand-over if it can still be undone, and the processes that still run.
     pub(super) fn cancel(self) -> (Option<ServerTakeover>, Vec<u32>) {
-        let running = self.processes.iter().filter(|process| process.is_running());
+        let running = self.takeover.processes.iter().filter(|process| process.is_running());
         let pids = running.map(|process| process.pid).collect();
-        (self.takeover, pids)
+        let was_told_to_end = matches!(self.stage, DrainStage::Ending { .. });
+        ((!was_told_to_end).then_some(self.takeover), pids)
     }
 
     pub(super) fn next_step(&self) -> Instant {
         match self.stage {
             DrainStage::Reading { .. } => Instant::now() + LOOK_AGAIN,
             // `descriptors` has no process that has already ended.
-            DrainStage::Ending { .. } if !self.processes.iter().any(OldProcess::is_running) => Instant::now(),
+            DrainStage::Ending { .. } if !self.takeover.processes.iter().any(OldProcess::is_running) => {
+                Instant::now()
+            }
             DrainStage::Replying { until } | DrainStage::Ending { until } => until,
         }
     }
@@ -118,7 +105,7 @@ impl ServerDrain {
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let is_ending = matches!(self.stage, DrainStage::Ending { .. });
         // The descriptor of an ended process stays readable.
-        let running = self.processes.iter().filter(move |process| is_ending && process.is_running());
+        let running = self.takeover.processes.iter().filter(move |process| is_ending && process.is_running());
         running.filter_map(|process| Some(process.descriptor.as_ref()?.as_fd()))
     }
 
@@ -129,11 +116,9 @@ impl ServerDrain {
         match self.stage {
             DrainStage::Reading { began, since } => {
                 let unread_before = self.handover.unread;
-                let has_failed = self
-                    .read_buffers()
-                    .is_err_and(|error| self.record_error("list the UDP sockets (module udp_diag)", &error));
+                let is_known = self.read_buffers();
                 let since = if self.handover.unread == unread_before { since } else { now };
-                let is_over = has_failed || self.handover.unread == Some(0) || now >= since + IDLE;
+                let is_over = !is_known || self.handover.unread == Some(0) || now >= since + IDLE;
                 if is_over {
                     self.handover.drained_in = now - began;
                 }
@@ -143,13 +128,12 @@ impl ServerDrain {
                 };
             }
             DrainStage::Replying { until } if now >= until => {
-                if let Err(error) = self.read_buffers() {
-                    self.record_error("list the UDP sockets (module udp_diag)", &error);
-                }
-                self.takeover = None;
-                for index in 0..self.processes.len() {
-                    if let Err(errno) = self.processes[index].terminate() {
-                        self.record_error("end the old server", &errno.into());
+                self.read_buffers();
+                // The copies of its sockets must be closed when the server ends.
+                self.takeover.shared.clear();
+                for process in &self.takeover.processes {
+                    if let Err(errno) = process.terminate() {
+                        self.handover.record_error("end the old server", &errno.into());
                     }
                 }
                 self.stage = DrainStage::Ending { until: now + PATIENCE };
@@ -157,14 +141,16 @@ impl ServerDrain {
             DrainStage::Replying { .. } => {}
             DrainStage::Ending { until } => {
                 let (remaining, ended): (Vec<_>, Vec<_>) =
-                    self.processes.iter().partition(|process| process.is_running());
+                    self.takeover.processes.iter().partition(|process| process.is_running());
                 if remaining.is_empty() || now >= until {
                     let pids =
                         |processes: Vec<&OldProcess>| processes.iter().map(|process| process.pid).collect();
                     (self.handover.ended, self.handover.remaining) = (pids(ended), pids(remaining));
-                    let leftover = self.leftover.take().filter(|_| self.handover.remaining.is_empty());
-                    if let Some(Err(error)) = leftover.map(|group| group.remove()) {
-                        self.record_error("remove the control group of the old copies", &error);
+                    if let Some(group) = &self.takeover.leftover
+                        && self.handover.remaining.is_empty()
+                        && let Err(error) = group.remove()
+                    {
+                        self.handover.record_error("remove the control group of the old copies", &error);
                     }
                     return Some(std::mem::take(&mut self.handover));
                 }
@@ -173,20 +159,24 @@ impl ServerDrain {
         None
     }
 
-    fn record_error(&mut self, action: &str, error: &io::Error) -> bool {
-        self.handover.errors.push(format!("{action}: {error}"));
-        true
-    }
-
-    fn read_buffers(&mut self) -> io::Result<()> {
+    /// Reads how full the buffers are. Returns whether that is known.
+    fn read_buffers(&mut self) -> bool {
         self.handover.unread = None;
+        let sockets = match sockets_on(self.handover.port) {
+            Ok(sockets) => sockets,
+            Err(error) => {
+                self.handover.record_error("list the UDP sockets (module udp_diag)", &error);
+                return false;
+            }
+        };
+        let takeover = &self.takeover;
+        let (old, new): (Vec<_>, Vec<_>) =
+            sockets.into_iter().partition(|socket| takeover.has_socket(socket.cookie));
         // Another server may have the port on another address.
-        let (old, new): (Vec<_>, Vec<_>) = sockets_on(self.handover.port)?
-            .into_iter()
-            .filter(|socket| self.old.contains_key(&socket.cookie) || self.addresses.contains(&socket.local))
-            .partition(|socket| self.old.contains_key(&socket.cookie));
-        let old_drops =
-            |socket: &BoundSocket| self.old.get(&socket.cookie).copied().flatten().unwrap_or_default();
+        let new = new.into_iter().filter(|socket| takeover.addresses().any(|local| local == socket.local));
+        let old_drops = |socket: &BoundSocket| {
+            takeover.sockets.get(&socket.cookie).copied().flatten().unwrap_or_default()
+        };
         let sum = |sockets: &[BoundSocket]| {
             sockets
                 .iter()
@@ -196,8 +186,14 @@ impl ServerDrain {
         self.handover.unread = Some(old.iter().map(|socket| socket.queued).sum());
         // Sockets of processes that have ended are gone.
         self.handover.old_drops = self.handover.old_drops.max(sum(&old));
-        self.handover.new_drops = sum(&new);
-        Ok(())
+        self.handover.new_drops = sum(&new.collect::<Vec<_>>());
+        true
+    }
+}
+
+impl ServerHandover {
+    fn record_error(&mut self, action: &str, error: &io::Error) {
+        self.errors.push(format!("{action}: {error}"));
     }
 }
 
@@ -243,8 +239,10 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("started");
         let mut other = std::process::Command::new("sleep").arg("600").spawn().expect("started");
         let processes = [&child, &other].map(|child| OldProcess::open(child.id()).expect("a process"));
-        let old = BTreeMap::from([(cookie, Some(0))]);
-        let mut drain = ServerDrain::new(local.port(), old, processes.into(), Duration::ZERO);
+        let mut takeover = ServerTakeover::default();
+        (takeover.port, takeover.processes) = (local.port(), processes.into());
+        takeover.sockets.insert(cookie, Some(0));
+        let mut drain = ServerDrain::new(takeover, Duration::ZERO);
         other.kill().and_then(|()| other.wait()).expect("a child");
         let began = Instant::now();
         assert_eq!(drain.step(), None);

@@ -37,13 +37,14 @@ pub(super) fn have_left_session(host: &Host, processes: &[u32]) -> bool {
 
 /// The descriptors of these sockets, with their inodes.
 fn descriptors(host: &Host, pid: u32, sockets: &BTreeSet<u64>) -> BTreeMap<u32, u64> {
-    let names = host.list(&format!("/proc/{pid}/fd")).unwrap_or_default();
-    let socket_descriptors = names.iter().filter_map(|name| {
-        let link = host.read_link(&format!("/proc/{pid}/fd/{name}")).ok()?;
+    let directory = format!("/proc/{pid}/fd");
+    let socket_descriptor = |descriptor: u32| {
+        let link = host.read_link(&format!("{directory}/{descriptor}")).ok()?;
         let inode = link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
-        sockets.contains(&inode).then_some((name.parse().ok()?, inode))
-    });
-    socket_descriptors.collect()
+        sockets.contains(&inode).then_some((descriptor, inode))
+    };
+    let descriptors = host.list_numbers(&directory, "").unwrap_or_default();
+    descriptors.into_iter().filter_map(socket_descriptor).collect()
 }
 
 /// Sends a probe to one socket of a group, which the port's other datagrams do not reach yet.

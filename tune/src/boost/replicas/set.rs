@@ -62,9 +62,8 @@ pub struct ReplicaSet {
     probed_since: Option<Instant>,
     /// Time when a process of a copy was first seen in a session of its own.
     left_session: Option<Instant>,
-    began: Instant,
-    /// Whether a slow start was reported.
-    is_slow: bool,
+    /// When a slow start is reported; `None` after that.
+    slow_at: Option<Instant>,
     steered: BTreeMap<SocketAddr, GroupSockets>,
     events: Vec<ReplicaEvent>,
     /// The last failure while the copies serve. The action is tried again.
@@ -167,8 +166,7 @@ impl ReplicaSet {
             buffers: HandoverBuffers::default(),
             probed_since: None,
             left_session: None,
-            began: now,
-            is_slow: false,
+            slow_at: Some(now + SLOW_START),
             steered: BTreeMap::new(),
             events,
             failure: None,
@@ -311,20 +309,19 @@ impl ReplicaSet {
         let old_processes: Vec<BorrowedFd<'_>> =
             drain.into_iter().flat_map(ServerDrain::descriptors).collect();
         descriptors.extend(old_processes.iter().map(|process| PollFd::new(process, PollFlags::IN)));
-        let slow_start = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
-        // There is no event for a copy that begins to read or stays in the foreground.
-        let needs_checks =
-            self.takeover.is_some() || self.left_session.is_some() && self.phase == SetPhase::Starting;
-        let next_check = needs_checks.then(|| Instant::now() + LOOK_AGAIN);
-        // There is no event for an interrupted hand-over either.
-        let is_replaced = self.phase == SetPhase::Replaced;
-        let next_check = next_check.or_else(|| is_replaced.then(|| Instant::now() + TRY_AGAIN));
-        let next_wake =
-            self.copies.iter().filter_map(|copy| copy.again_at).chain(slow_start).chain(next_check);
-        let next_wake = next_wake.chain(self.failure.as_ref().map(|_| Instant::now() + TRY_AGAIN));
-        let next_wake = next_wake.chain(drain.map(ServerDrain::next_step)).min();
-        let timeout = next_wake.map(|at| at.saturating_duration_since(Instant::now()));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let (now, is_starting) = (Instant::now(), self.phase == SetPhase::Starting);
+        let slow_start = self.slow_at.filter(|_| is_starting);
+        // There is no event for a copy that begins to read or stays in the foreground, and none for an
+        // interrupted hand-over.
+        let next_check = if self.takeover.is_some() || self.left_session.is_some() && is_starting {
+            Some(now + LOOK_AGAIN)
+        } else {
+            (self.phase == SetPhase::Replaced || self.failure.is_some()).then(|| now + TRY_AGAIN)
+        };
+        let restarts = self.copies.iter().filter_map(|copy| copy.again_at);
+        let next_step = drain.map(ServerDrain::next_step);
+        let next_wake = restarts.chain(slow_start).chain(next_check).chain(next_step).min();
+        let timeout = next_wake.and_then(|at| Timespec::try_from(at.saturating_duration_since(now)).ok());
         match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(ReplicaError::io("wait for the copies")(errno.into())),
@@ -433,8 +430,8 @@ impl ReplicaSet {
     }
 
     fn report_slow_start(&mut self) {
-        if self.phase == SetPhase::Starting && !self.is_slow && self.began.elapsed() >= SLOW_START {
-            self.is_slow = true;
+        if self.phase == SetPhase::Starting && self.slow_at.is_some_and(|at| at <= Instant::now()) {
+            self.slow_at = None;
             let groups = self.complete_groups();
             let takeover = self.takeover.as_ref();
             let old_addresses = takeover.into_iter().flat_map(ServerTakeover::addresses);

@@ -71,8 +71,9 @@ impl CopyPlacement {
     }
 
     /// A table that gives the packets of every CPU to all these sockets.
-    pub(super) fn same_for_all(&self, cookies: &[u64]) -> SteeringTable {
-        let by_cpu = self.hosts.keys().map(|cpu| (*cpu, cookies.to_vec())).collect();
+    pub(super) fn same_for_all(&self, cookies: impl Iterator<Item = u64>) -> SteeringTable {
+        let cookies: Vec<u64> = cookies.collect();
+        let by_cpu = self.hosts.keys().map(|cpu| (*cpu, cookies.clone())).collect();
         SteeringTable { by_cpu, follows_quic_ids: self.follows_quic_ids() }
     }
 

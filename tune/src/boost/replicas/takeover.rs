@@ -5,37 +5,38 @@
 //! their sockets, the table is replaced in one step.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use linerate_host::setting::{SettingValue, SteeringTable};
+use linerate_host::setting::SettingValue;
 use linerate_host::socket_redirect::{make_group, set_reuseport, socket_copy};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting};
 
 use super::buffers::HandoverBuffers;
 use super::cgroup::SwitchLock;
-use super::drain::{OldProcess, ServerDrain};
+use super::drain::OldProcess;
 use super::steering::CopyPlacement;
 use super::{ReplicaCgroup, ReplicaError, groups};
 use crate::boost::ObservedServer;
 use crate::boost::discovery::{ObservationOptions, ServerGroup, ServerQuery};
 
+#[derive(Default)]
 pub(super) struct ServerTakeover {
-    port: u16,
+    pub(super) port: u16,
     groups: Vec<HeldGroup>,
     /// Old sockets, by cookie, with the datagrams that found each buffer full so far.
-    sockets: BTreeMap<u64, Option<u64>>,
-    processes: Vec<OldProcess>,
-    shared: Vec<SharedSocket>,
+    pub(super) sockets: BTreeMap<u64, Option<u64>>,
+    pub(super) processes: Vec<OldProcess>,
+    /// Copies of sockets that may share their address only for the hand-over. They keep the sockets
+    /// open, and are closed before the server ends.
+    pub(super) shared: Vec<OwnedFd>,
     buffers: HandoverBuffers,
     /// The control group of the old server, if its copies are supervised.
     supervised: Option<ReplicaCgroup>,
     /// The same, if its supervisor was killed.
-    leftover: Option<ReplicaCgroup>,
+    pub(super) leftover: Option<ReplicaCgroup>,
     /// Whether datagrams may go to the new copies.
     is_switched: bool,
 }
@@ -48,11 +49,6 @@ struct HeldGroup {
     /// Whether no program steered them before.
     is_new: bool,
 }
-
-/// A socket that may share its address only for the hand-over.
-///
-/// The copy keeps the socket open, and is closed before the server ends.
-struct SharedSocket(OwnedFd);
 
 fn observe_briefly(host: &Host, query: &ServerQuery) -> Result<ObservedServer, ReplicaError> {
     let options = ObservationOptions { duration: Duration::ZERO, datagrams: false };
@@ -91,17 +87,8 @@ impl ServerTakeover {
             return Err(ReplicaError::InitProcess { port });
         }
         let processes = pids.into_iter().map(OldProcess::open).collect::<Result<Vec<_>, _>>();
-        let mut takeover = Self {
-            port,
-            groups: Vec::new(),
-            sockets: BTreeMap::new(),
-            shared: Vec::new(),
-            buffers: HandoverBuffers::default(),
-            processes: processes.map_err(ReplicaError::io("open the processes of the old server"))?,
-            supervised,
-            leftover,
-            is_switched: false,
-        };
+        let processes = processes.map_err(ReplicaError::io("open the processes of the old server"))?;
+        let mut takeover = Self { port, processes, supervised, leftover, ..Self::default() };
         let result = takeover.steer_old_groups(host, placement, &server);
         if result.is_err() {
             takeover.release(host);
@@ -122,30 +109,25 @@ impl ServerTakeover {
         }
         for group in groups_on_port() {
             let (namespace, local) = (server.namespace, group.local);
+            if !group.reuseport {
+                self.share_address(host, group)?;
+            }
             if group.protocol == SocketProtocol::Tcp {
-                if !group.reuseport {
-                    self.share_address(host, group)?;
-                }
                 continue;
             }
-            let cookies: Vec<u64> = group.members.iter().map(|member| member.socket.cookie).collect();
             let setting = Setting::Steering { namespace, protocol: SocketProtocol::Udp, local };
             let steering = group.steering.value().map_or("unknown", String::as_str);
             let is_new = steering == "none";
             let table = match is_new {
-                true => SettingValue::new(placement.same_for_all(&cookies).to_string()),
+                true => SettingValue::new(placement.same_for_all(group.cookies()).to_string()),
                 false => SettingValue::new(steering),
             };
-            let steer = || setting.write(host, &table).map_err(io::Error::other);
-            if !group.reuseport {
-                self.share_address(host, group)?;
-            }
             let result = match is_new {
-                true => steer(),
-                false if steering.parse::<SteeringTable>().is_ok() => Ok(()),
-                false => Err(io::Error::other(format!("{local} is steered by another program ({steering})"))),
+                true => setting.write(host, &table).map_err(|error| error.to_string()),
+                false if group.table().is_some() => Ok(()),
+                false => Err(format!("{local} is steered by another program ({steering})")),
             };
-            result.map_err(|error| ReplicaError::NotSteered { why: error.to_string() })?;
+            result.map_err(|why| ReplicaError::NotSteered { why })?;
             self.groups.push(HeldGroup { local, setting, table, is_new });
             group.members.iter().for_each(|member| self.buffers.enlarge(host, member.socket));
             self.sockets.extend(group.members.iter().map(|member| (member.socket.cookie, member.drops)));
@@ -170,7 +152,7 @@ impl ServerTakeover {
             SocketProtocol::Tcp => set_reuseport(&socket, true),
         };
         result.map_err(&to_error)?;
-        self.shared.push(SharedSocket(socket));
+        self.shared.push(socket);
         Ok(())
     }
 
@@ -204,7 +186,7 @@ impl ServerTakeover {
             let _ = group.setting.write(host, &SettingValue::new("none"));
         }
         self.buffers.restore(host);
-        for SharedSocket(socket) in &self.shared {
+        for socket in &self.shared {
             let _ = set_reuseport(socket, false);
         }
     }
@@ -215,16 +197,6 @@ impl ServerTakeover {
 
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.groups.iter().map(|group| group.local)
-    }
-
-    /// Lets the old server read its buffers, gives its last replies this time, and ends it.
-    pub(super) fn drain(mut self, grace: Duration) -> ServerDrain {
-        let (sockets, processes) = (mem::take(&mut self.sockets), mem::take(&mut self.processes));
-        let mut drain = ServerDrain::new(self.port, sockets, processes, grace);
-        drain.addresses = self.addresses().collect();
-        drain.leftover = self.leftover.take();
-        drain.takeover = Some(self);
-        drain
     }
 }
 

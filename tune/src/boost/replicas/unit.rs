@@ -94,18 +94,13 @@ impl ServiceSection {
         let names = || [Some(unit.to_owned()), template.clone()].into_iter().flatten();
         let candidates = names().flat_map(|name| DIRECTORIES.map(|directory| format!("{directory}/{name}")));
         let main_text = candidates.into_iter().find_map(|path| host.read(&path).ok())?;
-        let mut drop_ins = std::collections::BTreeMap::new();
-        for directory in names().flat_map(|name| DIRECTORIES.map(|directory| format!("{directory}/{name}.d")))
-        {
-            for name in host.list(&directory).unwrap_or_default() {
-                if name.ends_with(".conf") && name != "90-linerate.conf" {
-                    drop_ins.entry(name.clone()).or_insert_with(|| format!("{directory}/{name}"));
-                }
-            }
-        }
+        let directories = names().flat_map(|name| DIRECTORIES.map(|parent| format!("{parent}/{name}.d")));
+        let list = |directory: String| (directory.clone(), host.list(&directory).unwrap_or_default());
+        let mut drop_ins = ini::layered(directories.map(list), ".conf");
+        drop_ins.retain(|path| !path.ends_with("/90-linerate.conf"));
         let mut section = Self(Vec::new());
         section.add(&main_text);
-        drop_ins.values().filter_map(|path| host.read(path).ok()).for_each(|text| section.add(&text));
+        drop_ins.iter().filter_map(|path| host.read(path).ok()).for_each(|text| section.add(&text));
         Some(section)
     }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::TunePlan;
-use crate::journal::{JournalError, StateStore};
+use crate::journal::JournalError;
 use crate::transaction::{ChangeOutcome, TuneError, TuneTransaction};
 use linerate_host::setting::SteeringTable;
 use linerate_host::{CpuSet, Host, Known, Setting, SettingValue};
 
+use super::journaled_tune::JournaledTune;
 use crate::boost::ObservedServer;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,23 +23,21 @@ pub(super) enum FixOutcome {
 
 /// Makes the changes of a plan. The journal is locked only during that time, so that the tune can be
 /// undone at any other.
-pub(super) fn fix(
-    host: &Host,
-    store: &StateStore,
-    tune: u64,
-    plan: &TunePlan,
-) -> Result<FixOutcome, TuneError> {
-    let mut writer = match store.lock() {
+pub(super) fn fix(host: &Host, tune: &JournaledTune<'_>, plan: &TunePlan) -> Result<FixOutcome, TuneError> {
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    if plan.changes.is_empty() {
+        return Ok(FixOutcome::Done { done, refused });
+    }
+    let mut writer = match tune.store.lock() {
         Ok(writer) => writer,
         Err(JournalError::Busy { .. }) => return Ok(FixOutcome::Busy),
         Err(error) => return Err(error.into()),
     };
-    let mut transaction = match TuneTransaction::reopen(&mut writer, host, tune, plan) {
+    let mut transaction = match TuneTransaction::reopen(&mut writer, host, tune.tune, plan) {
         Ok(transaction) => transaction,
         Err(TuneError::UndoneAlready { .. }) => return Ok(FixOutcome::Undone),
         Err(error) => return Err(error),
     };
-    let (mut done, mut refused) = (Vec::new(), Vec::new());
     for change in &plan.changes {
         match transaction.change(host, &change.setting, &change.to) {
             Ok(ChangeOutcome::Made) => {
@@ -55,64 +54,42 @@ pub(super) fn fix(
     Ok(FixOutcome::Done { done, refused })
 }
 
-/// Reads the steering of each group again, so that a plan starts from the current values.
-pub(super) fn refresh_steering(host: &Host, server: &mut ObservedServer) {
+/// Reads the steering of each group and the CPUs of each reader again, so that a plan starts from the
+/// current values. A value that cannot be read now stays.
+pub(super) fn refresh_server(host: &Host, server: &mut ObservedServer) {
     let namespace = server.namespace;
     for group in server.groups.iter_mut().filter(|group| group.reuseport) {
         let setting = Setting::Steering { namespace, protocol: group.protocol, local: group.local };
-        // If it cannot be read now, the last value stays.
         if let Ok(value) = setting.read(host) {
             group.steering = Known::Value(value.to_string());
         }
     }
-}
-
-pub(super) fn update_server(server: &mut ObservedServer, plan: &TunePlan) {
-    for change in &plan.changes {
-        match &change.setting {
-            Setting::Steering { protocol, local, .. } => {
-                let group = server
-                    .groups
-                    .iter_mut()
-                    .find(|group| group.protocol == *protocol && group.local == *local);
-                if let (Some(group), Ok(table)) = (group, change.to.as_str().parse::<SteeringTable>()) {
-                    group.steering = Known::Value(table.to_string());
-                }
-            }
-            Setting::ThreadCpus { pid, tid, .. } => {
-                let reader =
-                    server.readers.iter_mut().find(|reader| (reader.pid, reader.tid) == (*pid, *tid));
-                if let (Some(reader), Ok(cpus)) = (reader, CpuSet::from_list(change.to.as_str())) {
-                    reader.allowed = Known::Value(cpus);
-                }
-            }
-            _ => {}
+    for reader in &mut server.readers {
+        let setting = Setting::ThreadCpus { pid: reader.pid, tid: reader.tid, started: reader.started };
+        if let Some(cpus) = setting.read(host).ok().and_then(|now| CpuSet::from_list(now.as_str()).ok()) {
+            reader.allowed = Known::Value(cpus);
         }
     }
 }
 
 /// A plan without the changes that are in effect.
 pub(super) fn without_effective_changes(mut plan: TunePlan) -> TunePlan {
-    let differs = |from: &SettingValue, to: &SettingValue, setting: &Setting| !setting.same(from, to);
-    plan.changes.retain(|change| differs(&change.from, &change.to, &change.setting));
+    plan.changes.retain(|change| !change.setting.same(&change.from, &change.to));
     plan
 }
 
 fn describe_change(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec<String> {
-    match setting {
-        Setting::ThreadCpus { pid, tid, .. } => {
+    match (setting, to.as_str().parse::<SteeringTable>()) {
+        (Setting::ThreadCpus { pid, tid, .. }, _) => {
             let thread =
                 if pid == tid { format!("process {pid}") } else { format!("thread {tid} of process {pid}") };
             vec![format!("{thread} runs on CPU {to}")]
         }
-        Setting::Steering { protocol, local, .. } => match to.as_str().parse::<SteeringTable>() {
-            Ok(table) => {
-                let before = from.as_str().parse::<SteeringTable>().unwrap_or_default();
-                let address = format!("{} {local}", protocol.name());
-                rows(&before, &table).into_iter().map(|row| format!("{address}: {row}")).collect()
-            }
-            Err(_) => vec![format!("{setting}: {to}")],
-        },
+        (Setting::Steering { protocol, local, .. }, Ok(table)) => {
+            let before = from.as_str().parse::<SteeringTable>().unwrap_or_default();
+            let address = format!("{} {local}", protocol.name());
+            rows(&before, &table).into_iter().map(|row| format!("{address}: {row}")).collect()
+        }
         _ => vec![format!("{setting}: {to}")],
     }
 }

@@ -9,8 +9,8 @@ type Stamp = (u64, u64, i64, i64);
 
 #[derive(Debug)]
 pub(super) struct JournaledTune<'s> {
-    store: &'s StateStore,
-    tune: u64,
+    pub(super) store: &'s StateStore,
+    pub(super) tune: u64,
     seen: Option<Stamp>,
 }
 
@@ -25,8 +25,7 @@ impl<'s> JournaledTune<'s> {
         if stamp.is_some() && stamp == self.seen {
             return Ok(true);
         }
-        let tunes = self.store.read()?.tunes();
-        let is_in_effect = tunes.iter().any(|tune| tune.begun.tune == self.tune && tune.undo.is_none());
+        let is_in_effect = self.store.read()?.tune(self.tune).is_some_and(|tune| tune.undo.is_none());
         self.seen = stamp.filter(|_| is_in_effect);
         Ok(is_in_effect)
     }

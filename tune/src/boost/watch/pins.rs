@@ -9,7 +9,7 @@ use linerate_host::{CpuSet, Known, Setting};
 
 use super::sample::ServerSample;
 use crate::boost::ObservedServer;
-use crate::boost::discovery::{ReaderEvidence, ReaderThread};
+use crate::boost::discovery::{ReaderEvidence, ReaderThread, ServerGroup};
 
 /// A thread that the boost pinned because it read sockets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) fn adopt(
     if pins.is_empty() {
         return Vec::new();
     }
-    let tables = tables(server);
+    let tables: Vec<SteeringTable> = server.groups.iter().filter_map(ServerGroup::table).collect();
     for reader in &mut server.readers {
         let pin = pins.iter().find(|pin| pin.is_of(reader));
         if pin.is_some() && tables.is_empty() {
@@ -71,18 +71,10 @@ pub(super) fn adopt(
     dead_pins.filter_map(reader).collect()
 }
 
-pub(super) fn is_pinned(reader: &ReaderThread, pins: &[PinnedThread]) -> bool {
-    pins.iter().any(|pin| pin.is_of(reader))
-}
-
 impl PinnedThread {
-    fn is_of(&self, reader: &ReaderThread) -> bool {
+    pub(super) fn is_of(&self, reader: &ReaderThread) -> bool {
         (self.pid, self.tid, self.started) == (reader.pid, reader.tid, reader.started)
     }
-}
-
-fn tables(server: &ObservedServer) -> Vec<SteeringTable> {
-    server.groups.iter().filter_map(|group| group.steering.value()?.parse().ok()).collect()
 }
 
 fn sockets_fed_by(tables: &[SteeringTable], cpus: &CpuSet) -> BTreeSet<u64> {

@@ -27,14 +27,14 @@ impl ServerSample {
             // The id was reused by another process.
             let is_other_process = started.is_some_and(|started| started != 0 && started != started_now);
             // A first thread that has ended stays listed, and its state is that of the process.
-            let tasks = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-            let threads: Vec<u32> = parse_numbers(&tasks).filter(|tid| !task.ended || *tid != pid).collect();
+            let mut threads = host.list_numbers(&format!("/proc/{pid}/task"), "").unwrap_or_default();
+            threads.retain(|tid| !task.ended || *tid != pid);
             if threads.is_empty() || is_other_process || sample.processes.insert(pid, started_now).is_some() {
                 continue;
             }
             for tid in threads {
                 sample.threads.insert((pid, tid));
-                pending.extend(children(host, pid, tid).map(|child| (child, None)));
+                pending.extend(children(host, pid, tid).into_iter().map(|child| (child, None)));
             }
         }
         sample.sockets =
@@ -49,21 +49,13 @@ impl ServerSample {
 
 /// Children of a thread that run the same program. Other children, such as scripts, read none of
 /// its sockets.
-fn children(host: &Host, pid: u32, tid: u32) -> impl Iterator<Item = u32> {
+fn children(host: &Host, pid: u32, tid: u32) -> Vec<u32> {
     let text = host.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let child_pids: BTreeSet<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let mut pids: Vec<u32> = text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
     let program = |pid: u32| host.read_link(&format!("/proc/{pid}/exe")).ok();
-    let own_program = if child_pids.is_empty() { None } else { program(pid) };
-    let same_program: Vec<u32> = child_pids
-        .into_iter()
-        .filter(|child| own_program.is_none() || program(*child) == own_program)
-        .collect();
-    same_program.into_iter()
-}
-
-fn parse_numbers(names: &[String]) -> impl Iterator<Item = u32> + '_ {
-    names.iter().filter_map(|name| name.parse().ok())
+    let own_program = if pids.is_empty() { None } else { program(pid) };
+    pids.retain(|child| own_program.is_none() || program(*child) == own_program);
+    pids
 }
 
 /// Inodes of the UDP sockets that are bound to these ports in the network namespace of a process.
@@ -101,13 +93,10 @@ mod tests {
     /// A master with these workers, the last of which runs another program.
     fn host(workers: &[(u32, &str)]) -> Host {
         let mut recording = HostRecording::new();
-        let file = |recording: &mut HostRecording, path: String, text: String| {
-            recording.insert(path, RecordedEntry::File(text.into_bytes()));
-        };
         let children: Vec<String> = workers.iter().map(|(pid, _)| pid.to_string()).collect();
         let mut process = |pid: u32, state: &str, children: &str, program: &str| {
-            file(&mut recording, format!("/proc/{pid}/stat"), stat(pid, state, u64::from(pid) * 10));
-            file(&mut recording, format!("/proc/{pid}/task/{pid}/children"), children.to_owned());
+            recording.insert_file(format!("/proc/{pid}/stat"), stat(pid, state, u64::from(pid) * 10));
+            recording.insert_file(format!("/proc/{pid}/task/{pid}/children"), children);
             recording.insert(format!("/proc/{pid}/exe"), RecordedEntry::Link(program.to_owned()));
         };
         process(50, "S", &children.join(" "), "/usr/sbin/nsd");
@@ -122,12 +111,8 @@ mod tests {
             )
         };
         let table = format!("{head}{}{}", row("0100007F:0035", 700), row("0100007F:0036", 701));
-        file(&mut recording, "/proc/50/net/udp".to_owned(), table);
-        file(
-            &mut recording,
-            "/proc/50/net/udp6".to_owned(),
-            format!("{head}{}", row("0000000000000000:0035", 702)),
-        );
+        recording.insert_file("/proc/50/net/udp", table);
+        recording.insert_file("/proc/50/net/udp6", format!("{head}{}", row("0000000000000000:0035", 702)));
         Host::recorded(recording)
     }
 
@@ -142,13 +127,12 @@ mod tests {
 
     #[test]
     fn process_whose_first_thread_has_ended_is_sampled() {
-        let mut recording = HostRecording::new();
-        recording.insert("/proc/50/stat".to_owned(), RecordedEntry::File(stat(50, "Z", 500).into_bytes()));
-        for tid in [50, 51] {
-            let path = format!("/proc/50/task/{tid}/children");
-            recording.insert(path, RecordedEntry::File(Vec::new()));
-        }
-        let sample = ServerSample::of(&Host::recorded(recording), &BTreeMap::from([(50, 500)]), &[53]);
+        let host = Host::scripted([
+            ("/proc/50/stat", stat(50, "Z", 500)),
+            ("/proc/50/task/50/children", String::new()),
+            ("/proc/50/task/51/children", String::new()),
+        ]);
+        let sample = ServerSample::of(&host, &BTreeMap::from([(50, 500)]), &[53]);
         assert_eq!((sample.processes.len(), sample.threads), (1, BTreeSet::from([(50, 51)])));
     }
 

@@ -6,11 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use linerate_host::Known;
-
 use super::sample::ServerSample;
 use crate::boost::ObservedServer;
-use crate::boost::discovery::{ReaderEvidence, ReaderThread};
+use crate::boost::discovery::{ReaderEvidence, ReaderThread, ServerGroup};
 
 pub(super) fn remove_dead(server: &mut ObservedServer, sample: &ServerSample) -> Vec<ReaderThread> {
     let (living, dead) = std::mem::take(&mut server.readers)
@@ -85,21 +83,18 @@ pub(super) fn missing_readers<'s>(
 }
 
 pub(super) fn members(server: &ObservedServer) -> BTreeSet<u64> {
-    server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect()
+    server.groups.iter().flat_map(ServerGroup::cookies).collect()
 }
 
 /// Whether a socket of a reuseport group has no known reader or several, so that datagrams have to be traced.
 pub(super) fn is_unclear(server: &ObservedServer) -> bool {
     let groups = server.groups.iter().filter(|group| group.reuseport && group.members.len() > 1);
-    groups.flat_map(|group| &group.members).any(|member| server.readers_of(member.socket.cookie).count() != 1)
+    groups.flat_map(ServerGroup::cookies).any(|cookie| server.readers_of(cookie).count() != 1)
 }
 
 /// Whether the steering program gives packets to a socket without a known reader.
 pub(super) fn feeds_unread_sockets(server: &ObservedServer) -> bool {
-    let table = |steering: &Known<String>| {
-        steering.value().and_then(|text| text.parse::<linerate_host::setting::SteeringTable>().ok())
-    };
-    let tables = server.groups.iter().filter_map(|group| table(&group.steering));
+    let tables = server.groups.iter().filter_map(ServerGroup::table);
     let mut fed_sockets = tables.flat_map(|table| table.by_cpu.into_values().flatten());
     fed_sockets.any(|cookie| server.readers_of(cookie).next().is_none())
 }
@@ -133,6 +128,8 @@ fn is_new(reader: &ReaderThread, known: &ObservedServer) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use linerate_host::Known;
+
     use super::*;
     use crate::boost::plan::sample;
 
@@ -148,6 +145,12 @@ pub(super) mod tests {
         ObservedServer { readers, ..server }
     }
 
+    /// Two workers, each with a socket of its own.
+    fn workers() -> ObservedServer {
+        let readers = [(51, 1), (52, 2)].map(|(pid, socket)| reader(pid, &[socket], ReaderEvidence::InCall));
+        server(&[1, 2], readers.into())
+    }
+
     fn sockets_of(server: &ObservedServer, pid: u32) -> Option<Vec<u64>> {
         let found = server.readers.iter().find(|reader| reader.pid == pid);
         found.map(|reader| reader.sockets.clone())
@@ -159,10 +162,7 @@ pub(super) mod tests {
 
     #[test]
     fn dead_reader_is_removed_and_its_parent_does_not_replace_it() {
-        let known = server(
-            &[1, 2],
-            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
-        );
+        let known = workers();
         let mut remaining = known.clone();
         let dead = remove_dead(&mut remaining, &sample(&[50, 52]));
         assert_eq!(
@@ -181,10 +181,7 @@ pub(super) mod tests {
 
     #[test]
     fn merge_keeps_living_readers_over_assumed_observations() {
-        let known = server(
-            &[1, 2],
-            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
-        );
+        let known = workers();
         let observation = server(
             &[1, 2],
             vec![reader(52, &[2], ReaderEvidence::InCall), reader(51, &[1, 2], ReaderEvidence::Assumed)],
@@ -229,10 +226,7 @@ pub(super) mod tests {
 
     #[test]
     fn merge_drops_readers_of_closed_sockets_and_adds_new_readers() {
-        let known = server(
-            &[1, 2],
-            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
-        );
+        let known = workers();
         let result = merge(&known, server(&[2], vec![reader(52, &[2], ReaderEvidence::InCall)]), &[]);
         assert_eq!(sockets_of(&result, 51), None);
         let larger_group = server(&[1, 2, 4], vec![reader(61, &[4], ReaderEvidence::OnlyThread)]);

@@ -10,9 +10,7 @@ use crate::persist::{InitSystem, PersistFiles, PersistTarget, SettingContext};
 /// interrupts from `first_irq` on.
 fn recording(name: &str, place: &str, first_irq: u32) -> HostRecording {
     let mut recording = HostRecording::new();
-    let mut file = |path: String, content: &str| {
-        recording.insert(path, RecordedEntry::File(content.as_bytes().to_vec()));
-    };
+    let mut file = |path: String, content: &str| recording.insert_file(path, content);
     let base = format!("/sys/class/net/{name}");
     file("/proc/sys/kernel/random/boot_id".into(), "0d7a4b4e-0000-0000-0000-000000000000\n");
     file("/proc/sys/net/netfilter/nf_conntrack_max".into(), "65536\n");
@@ -134,7 +132,7 @@ fn reapply_of_values_in_effect_writes_no_journal_entry() {
 fn missing_device_is_no_failure_and_other_settings_are_applied() {
     let (_directory, store) = store();
     let mut recording = recording("eth0", "pci0000:00/0000:00:09.0", 100);
-    recording.insert("/sys/class/net/eth0/address", RecordedEntry::File(b"02:00:00:00:00:99\n".to_vec()));
+    recording.insert_file("/sys/class/net/eth0/address", "02:00:00:00:00:99\n");
     let host = Host::rehearsal(recording);
     let result = reapply_document(&host, &store, None);
     let why =
@@ -181,14 +179,11 @@ fn refused_setting_is_reported_and_other_settings_are_applied() {
 /// A host with irqbalance and an interrupt in place.
 fn with_irqbalance() -> HostRecording {
     let mut recording = recording("eth0", PLACE, 100);
-    let mut file = |path: &str, content: &[u8]| recording.insert(path, RecordedEntry::File(content.to_vec()));
-    file("/proc/irq/101/smp_affinity", b"2\n");
-    file("/proc/612/comm", b"irqbalance\n");
-    file("/proc/612/cmdline", b"/usr/sbin/irqbalance\0--foreground\0");
-    file(
-        "/proc/612/stat",
-        b"612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n",
-    );
+    let stat = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
+    recording.insert_file("/proc/irq/101/smp_affinity", "2\n");
+    recording.insert_file("/proc/612/comm", "irqbalance\n");
+    recording.insert_file("/proc/612/cmdline", "/usr/sbin/irqbalance\0--foreground\0");
+    recording.insert_file("/proc/612/stat", stat);
     recording
 }
 
@@ -206,8 +201,8 @@ fn interrupt_in_place_that_irqbalance_would_move_is_a_failure() {
 fn settings_that_reset_the_link_are_made_first() {
     let (_directory, store) = store();
     let mut recording = recording("eth0", PLACE, 100);
-    let channels = br#"{ "combined": 1, "combined_max": 2 }"#.to_vec();
-    recording.insert("/calls/ethtool/eth0/channels.json", RecordedEntry::File(channels));
+    let channels = r#"{ "combined": 1, "combined_max": 2 }"#;
+    recording.insert_file("/calls/ethtool/eth0/channels.json", channels);
     let mut document = document();
     document.settings.push(PersistedSetting {
         setting: Setting::Channels { interface: "eth0".into() },
@@ -227,10 +222,8 @@ fn settings_that_reset_the_link_are_made_first() {
 fn reapply_ends_its_tunes_of_earlier_boots_whose_values_are_gone() {
     let in_boot = |boot: &str, rps: &str| {
         let mut recording = recording("eth0", PLACE, 100);
-        let mut file =
-            |path: &str, text: String| recording.insert(path, RecordedEntry::File(text.into_bytes()));
-        file("/proc/sys/kernel/random/boot_id", format!("{boot}\n"));
-        file("/sys/class/net/eth0/queues/rx-1/rps_cpus", format!("{rps}\n"));
+        recording.insert_file("/proc/sys/kernel/random/boot_id", format!("{boot}\n"));
+        recording.insert_file("/sys/class/net/eth0/queues/rx-1/rps_cpus", format!("{rps}\n"));
         Host::rehearsal(recording)
     };
     // In the second case another program of the new boot sets the same mask.
@@ -251,8 +244,8 @@ fn reapply_ends_its_tunes_of_earlier_boots_whose_values_are_gone() {
 fn restarted_irqbalance_gets_its_interrupt_bans_again() {
     let (_directory, store) = store();
     let mut recording = with_irqbalance();
-    let setup = br#"{"interval_seconds": 10, "banned": [24]}"#.to_vec();
-    recording.insert("/calls/irqbalance/612/setup.json", RecordedEntry::File(setup));
+    let setup = r#"{"interval_seconds": 10, "banned": [24]}"#;
+    recording.insert_file("/calls/irqbalance/612/setup.json", setup);
     let host = Host::rehearsal(recording);
     let result = reapply_document(&host, &store, Some("eth0"));
     assert_eq!(

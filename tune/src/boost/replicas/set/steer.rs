@@ -8,6 +8,7 @@ use linerate_host::bind_hooks::{BoundSocket, sockets_on};
 use linerate_host::stage::socket::SocketProtocol;
 
 use super::super::cgroup::{self, ReplicaCgroup};
+use super::super::drain::ServerDrain;
 use super::super::readiness;
 use super::super::{ReplicaError, ReplicaEvent, groups, name};
 use super::{GroupSockets, ReplicaSet, SetPhase};
@@ -38,8 +39,7 @@ impl ReplicaSet {
         if self.takeover.is_some() {
             return self.take_over();
         }
-        let groups = self.complete_groups();
-        if groups.iter().all(|(local, sockets)| self.steered.get(local) == Some(sockets)) {
+        if self.unsteered_group().is_none() {
             return Ok(());
         }
         if self.phase == SetPhase::Starting && !self.are_in_foreground() {
@@ -49,27 +49,22 @@ impl ReplicaSet {
         if self.is_over() {
             return Ok(());
         }
-        let mut has_closed = true;
-        while has_closed {
-            has_closed = false;
-            for (local, sockets) in self.complete_groups() {
-                if self.steered.get(&local) == Some(&sockets) {
-                    continue;
-                }
-                if self.forget_closed_sockets(local, &sockets)? {
-                    has_closed = true;
-                    continue;
-                }
-                let result = self.placement.steer(&self.host, local, &sockets);
-                // A socket may have been closed meanwhile.
-                if result.is_err() && self.forget_closed_sockets(local, &sockets)? {
-                    has_closed = true;
-                    continue;
-                }
-                self.record_steering(local, sockets, result)?;
+        while let Some((local, sockets)) = self.unsteered_group() {
+            if self.forget_closed_sockets(local, &sockets)? {
+                continue;
             }
+            let result = self.placement.steer(&self.host, local, &sockets);
+            // A socket may have been closed meanwhile.
+            if result.is_err() && self.forget_closed_sockets(local, &sockets)? {
+                continue;
+            }
+            self.record_steering(local, sockets, result)?;
         }
         Ok(())
+    }
+
+    fn unsteered_group(&self) -> Option<(SocketAddr, GroupSockets)> {
+        self.complete_groups().into_iter().find(|(local, sockets)| self.steered.get(local) != Some(sockets))
     }
 
     /// Moves the datagrams of the old server's addresses to the copies, once these read their sockets.
@@ -109,7 +104,7 @@ impl ReplicaSet {
         self.phase = SetPhase::Serving;
         let mark_result = lock.map_or(Ok(()), |lock| lock.mark_replaced());
         let grace = self.config.takeover.unwrap_or_default();
-        self.drain = self.takeover.take().map(|takeover| takeover.drain(grace));
+        self.drain = self.takeover.take().map(|takeover| ServerDrain::new(takeover, grace));
         for (local, sockets, result) in results {
             self.record_steering(local, sockets, result)?;
         }
