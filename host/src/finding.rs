@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
 
 use crate::setting::SettingValue;
 use crate::stage::HostView;
@@ -13,7 +14,9 @@ use crate::stage::name::StageName;
 use crate::{CpuSet, Setting};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Display, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing, no change needed.
     Note,
@@ -118,7 +121,7 @@ pub struct Finding {
 impl Rule {
     /// The part of the id before the dot.
     pub fn stage(&self) -> Option<StageName> {
-        self.id.split_once('.').and_then(|(stage, _)| StageName::from_name(stage))
+        self.id.split_once('.').and_then(|(stage, _)| stage.parse().ok())
     }
 
     pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
@@ -308,17 +311,6 @@ impl Severity {
     pub const ALL: [Severity; 4] = [Severity::High, Severity::Medium, Severity::Low, Severity::Note];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Severity::Note => "note",
-            Severity::Low => "low",
-            Severity::Medium => "medium",
-            Severity::High => "high",
-        }
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.into()
     }
 }

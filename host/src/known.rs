@@ -5,19 +5,20 @@ use std::io;
 use std::str::FromStr;
 
 use serde::de::{DeserializeOwned, Error as _};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Host;
 
 /// A value that was read, or the reason why it could not be read.
 ///
 /// Serialized as the bare value or as `{"unknown": "why"}`: never as zero, never silently absent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Known<T> {
     Value(T),
     Unknown {
         /// The reason, in one line.
+        #[serde(rename = "unknown")]
         why: String,
     },
 }
@@ -172,19 +173,6 @@ pub(crate) fn nonempty_text(text: &str) -> Result<String, &'static str> {
     match text.trim() {
         "" => Err("empty"),
         text => Ok(text.to_owned()),
-    }
-}
-
-impl<T: Serialize> Serialize for Known<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Known::Value(value) => value.serialize(serializer),
-            Known::Unknown { why } => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("unknown", why)?;
-                map.end()
-            }
-        }
     }
 }
 

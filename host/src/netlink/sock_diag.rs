@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::attribute::{attribute, word};
 use super::connection::NetlinkConnection;
@@ -24,8 +25,9 @@ const DROPS: usize = 8;
 // `INET_DIAG_SKV6ONLY`, of unconnected sockets and listeners of IPv6 (linux/inet_diag.h).
 const V6_ONLY: u16 = 11;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum SocketProtocol {
     Udp,
     /// Listeners.
@@ -34,10 +36,7 @@ pub enum SocketProtocol {
 
 impl SocketProtocol {
     pub fn name(self) -> &'static str {
-        match self {
-            SocketProtocol::Udp => "udp",
-            SocketProtocol::Tcp => "tcp",
-        }
+        self.into()
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::root::ExplainedErrno;
 use crate::sys::sockopt::{set_word, word};
@@ -24,7 +25,9 @@ const PATH_MTU: [&str; 6] = ["dont", "want", "do", "probe", "interface", "omit"]
 const LARGEST_MINIMUM: u32 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SocketKnob {
     /// SO_INCOMING_CPU: a CPU, or `none`. Reuseport groups use it since Linux 6.2. The kernel sets
     /// it itself on a connected socket.
@@ -46,9 +49,6 @@ pub enum SocketKnob {
 }
 
 impl SocketKnob {
-    pub(crate) const ALL: [Self; 4] =
-        [SocketKnob::IncomingCpu, SocketKnob::BusyPoll, SocketKnob::ReceiveBuffer, SocketKnob::PathMtu];
-
     /// The name in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -61,12 +61,7 @@ impl SocketKnob {
 
     /// The name in captures.
     pub(super) fn key(self) -> &'static str {
-        match self {
-            SocketKnob::IncomingCpu => "incoming_cpu",
-            SocketKnob::BusyPoll => "busy_poll",
-            SocketKnob::ReceiveBuffer => "receive_buffer",
-            SocketKnob::PathMtu => "path_mtu",
-        }
+        self.into()
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{FilterState, IptablesTableState, NftTable};
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
-use crate::setting::NftFamily;
 use crate::stage::HostView;
 use crate::{Known, Setting};
 
@@ -95,9 +94,9 @@ fn empty_nftables(table: &NftTable) -> Option<EmptyTable> {
         name: format!("nftables {family} {name}"),
         read_from: "nfnetlink, NFT_MSG_GETCHAIN",
         hooks: *hooks,
-        removal: Some(match NftFamily::from_name(family) {
-            Some(family) => TableRemoval::Change(Setting::NftTable { family, table: name.clone() }),
-            None => TableRemoval::Command(format!("nft delete table {family} {name}")),
+        removal: Some(match family.parse() {
+            Ok(family) => TableRemoval::Change(Setting::NftTable { family, table: name.clone() }),
+            Err(_) => TableRemoval::Command(format!("nft delete table {family} {name}")),
         }),
     })
 }
