@@ -125,7 +125,7 @@ fn no_service(draft: &PlanDraft<'_>) -> Option<String> {
 
 /// Sockets can ask for merged datagrams since Linux 5.0.
 fn merged_datagrams(path: &PacketPath) -> Option<String> {
-    if path.machine.kernel_is_at_least(5, 0) == Some(false) {
+    if path.machine.kernel_is_at_least((5, 0)) == Some(false) {
         return None;
     }
     let services = path.socket.services().iter().filter(|service| service.protocol == SocketProtocol::Udp);

@@ -105,7 +105,7 @@ fn has_only_old_entries(view: &HostView<'_>) -> bool {
     hooks.filter(|hook| hook.function.contains("conntrack_in")).count() == 0
         && filter.nftables.value().is_some_and(Vec::is_empty)
         && filter.iptables.value().is_some_and(|tables| tables.iter().all(is_empty))
-        && view.now.machine.kernel_is_at_least(4, 10) == Some(true)
+        && view.now.machine.kernel_is_at_least((4, 10)) == Some(true)
 }
 
 struct ConntrackLoss {

@@ -43,8 +43,8 @@ pub(in crate::stage) const VALIDATION: Rule = Rule {
 };
 
 fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let (major, minor) = CHEAP_WITHOUT_ACCEPT_LOCAL;
-    let needs_accept_local = view.now.machine.kernel_is_at_least(major, minor) == Some(false);
+    let needs_accept_local =
+        view.now.machine.kernel_is_at_least(CHEAP_WITHOUT_ACCEPT_LOCAL) == Some(false);
     let is_costly = |interface: &&InterfaceRoute| match interface.rp_filter.value() {
         Some(0) => needs_accept_local && interface.accept_local == Known::Value(false),
         Some(_) => true,
