@@ -14,8 +14,8 @@ use crate::stage::name::StageName;
 use crate::{CpuSet, Setting};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[derive(Display, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[derive(Display, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing, no change needed.

@@ -5,8 +5,8 @@ use strum::{Display, EnumString, IntoStaticStr};
 
 // In packet order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[derive(Display, EnumString, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[derive(Display, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum StageName {
     Machine,

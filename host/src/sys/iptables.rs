@@ -1,7 +1,7 @@
 //! Size of an iptables table: `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`.
 
-use std::os::fd::AsRawFd;
 use std::io;
+use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};

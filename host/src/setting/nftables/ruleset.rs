@@ -10,8 +10,8 @@ use strum::{Display, EnumString, IntoStaticStr};
 const DEEPEST: usize = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[derive(Display, EnumString, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[derive(Display, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum NftFamily {
     #[default]

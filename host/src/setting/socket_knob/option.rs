@@ -25,8 +25,8 @@ const PATH_MTU: [&str; 6] = ["dont", "want", "do", "probe", "interface", "omit"]
 const LARGEST_MINIMUM: u32 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[derive(IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[derive(IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum SocketKnob {
     /// SO_INCOMING_CPU: a CPU, or `none`. Reuseport groups use it since Linux 6.2. The kernel sets

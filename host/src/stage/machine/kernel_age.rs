@@ -111,16 +111,16 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Consider a newer kernel before you work around problems that it fixes.",
     caveats: "The kernel is a distribution's: distributions (RHEL above all) backport later changes under an \
               older version number.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let machine = &view.now.machine;
-    let Some(kernel) = machine.kernel.value() else { return Vec::new() };
+    let kernel = machine.kernel.value()?;
     let is_missing =
         |(version, ..): &&(KernelVersion, &str, &str)| machine.kernel_is_at_least(*version) == Some(false);
     let missing_changes: Vec<_> = LATER.iter().filter(is_missing).collect();
-    let Some(((major, minor), ..)) = missing_changes.last() else { return Vec::new() };
+    let ((major, minor), ..) = missing_changes.last()?;
     let title = match missing_changes.len() {
         1 => {
             format!("Linux {major}.{minor}, later than {kernel}, brought one change that helps UDP services")
@@ -137,7 +137,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     for ((major, minor), change, source) in missing_changes {
         rule_match = rule_match.evidence(format!("Linux {major}.{minor}"), *change, *source);
     }
-    vec![rule_match]
+    Some(rule_match)
 }
 
 #[cfg(test)]
