@@ -171,6 +171,15 @@ impl Rule {
         (self.check)(&HostView::once(now))
     }
 
+    /// Fails if it matches the host after one of these changes.
+    pub(crate) fn assert_no_match(&self, path: &PacketPath, changes: &[fn(&mut PacketPath)]) {
+        for (number, change) in changes.iter().enumerate() {
+            let mut path = path.clone();
+            change(&mut path);
+            assert!(self.once(&path).is_empty(), "{} after change {number}", self.id);
+        }
+    }
+
     /// The matches on a host that was read twice.
     pub(crate) fn twice(&self, before: &PacketPath, now: &PacketPath) -> Vec<RuleMatch> {
         (self.check)(&HostView::twice(before, now))
