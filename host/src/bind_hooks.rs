@@ -123,7 +123,7 @@ fn explain_error(error: io::Error) -> io::Error {
         }
         _ => return error,
     };
-    ExplainedErrno { errno: error.raw_os_error().unwrap_or_default(), words: message.into() }.into()
+    ExplainedErrno::error(error.raw_os_error().unwrap_or_default(), message)
 }
 
 // Reads a struct bind_event; `None` for other protocols.

@@ -34,8 +34,8 @@ impl IrqbalanceBans {
             Ok(started) if started == self.started => Ok(()),
             Err(error) if !error.is_missing() => Err(error),
             _ => {
-                let words = "it has ended, and its list of interrupts with it".to_owned();
-                let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
+                let words = "it has ended, and its list of interrupts with it";
+                let source = ExplainedErrno::error(libc::ENOENT, words);
                 Err(HostError::Call { what: format!("irqbalance ({})", self.pid), source })
             }
         }

@@ -102,11 +102,9 @@ impl RssTable<'_> {
     fn entries(&self, host: &Host) -> Result<Vec<u32>, HostError> {
         let table = indirection(host, self.interface)?.table;
         if table.is_empty() {
-            let operation = format!("reading the indirection table of {}", self.interface);
-            let words = "the device has none".to_owned();
             return Err(HostError::Call {
-                what: operation,
-                source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into(),
+                what: format!("reading the indirection table of {}", self.interface),
+                source: ExplainedErrno::error(libc::EOPNOTSUPP, "the device has none"),
             });
         }
         Ok(table)

@@ -121,24 +121,21 @@ fn widen(host: &Host, cpus: &CpuSet) -> CpuSet {
 }
 
 fn ended_error(tid: u32) -> HostError {
-    let words = "it has ended".to_owned();
-    let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
+    let source = ExplainedErrno::error(libc::ENOENT, "it has ended");
     HostError::Call { what: format!("thread {tid}"), source }
 }
 
 fn explain_error(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let words = match errno {
-        libc::ESRCH => {
-            return ExplainedErrno { errno: libc::ENOENT, words: "it has ended".to_owned() }.into();
-        }
+        libc::ESRCH => return ExplainedErrno::error(libc::ENOENT, "it has ended"),
         libc::EPERM => "it is another user's thread, which requires CAP_SYS_NICE: run it as root".to_owned(),
         libc::EINVAL => format!(
             "its control group (cpuset) lets it have none of the CPUs {cpus}, they are not online, or it is bound by the kernel"
         ),
         _ => return std::io::Error::from_raw_os_error(errno),
     };
-    ExplainedErrno { errno, words }.into()
+    ExplainedErrno::error(errno, words)
 }
 
 /// A `status` file with another list.

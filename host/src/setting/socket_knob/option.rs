@@ -214,8 +214,8 @@ fn write_buffer(
     // A default buffer can be restored only if the lock can be removed.
     let before = buffer_lock(socket)?;
     if before.is_none() && !is_requested {
-        let message = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)".to_owned();
-        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words: message }.into());
+        let words = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)";
+        return Err(ExplainedErrno::error(libc::EOPNOTSUPP, words));
     }
     let result = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
     match result {
@@ -245,9 +245,6 @@ fn path_mtu(socket: &impl AsFd) -> io::Result<(libc::c_int, libc::c_int)> {
         libc::AF_INET => Ok(v4),
         libc::AF_INET6 if word(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)? == 0 => Ok(v4),
         libc::AF_INET6 => Ok((libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)),
-        _ => {
-            let message = "it is no socket of IPv4 or IPv6".to_owned();
-            Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words: message }.into())
-        }
+        _ => Err(ExplainedErrno::error(libc::EOPNOTSUPP, "it is no socket of IPv4 or IPv6")),
     }
 }

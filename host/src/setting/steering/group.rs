@@ -52,7 +52,7 @@ pub(super) fn sockets(
         .collect();
     if sockets.is_empty() {
         let words = format!("no {} socket is bound to {local}", protocol.name());
-        return Err(ExplainedErrno { errno: libc::ENOENT, words }.into());
+        return Err(ExplainedErrno::error(libc::ENOENT, words));
     }
     Ok(sockets)
 }
@@ -123,7 +123,7 @@ impl GroupMembers {
         let socket = self.sockets.get(&cookie).ok_or(io::ErrorKind::NotFound)?;
         let holders = match self.owners.descriptors_of(socket.inode) {
             Known::Value(holders) => holders,
-            Known::Unknown { why } => return Err(ExplainedErrno { errno: libc::EPERM, words: why }.into()),
+            Known::Unknown { why } => return Err(ExplainedErrno::error(libc::EPERM, why)),
         };
         let mut failure = None;
         for holder in holders {

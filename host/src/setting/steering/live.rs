@@ -240,7 +240,7 @@ fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
             let words = "this requires CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_SYS_PTRACE: run it as root";
-            ExplainedErrno { errno, words: words.into() }.into()
+            ExplainedErrno::error(errno, words)
         }
         _ => error,
     }

@@ -84,8 +84,7 @@ pub(crate) fn set_feature(interface: &str, has_name: impl Fn(&str) -> bool, on: 
         if !indices.is_empty() && indices.iter().all(|index| states.is_set(ACTIVE, *index) == on) {
             return Ok(());
         }
-        let words = "the device has it fixed".to_owned();
-        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into());
+        return Err(ExplainedErrno::error(libc::EOPNOTSUPP, "the device has it fixed"));
     }
     // struct ethtool_sfeatures: the command, the number of blocks, and per block which bits to
     // change and their values.
