@@ -86,7 +86,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("route: /proc/net/snmp6", |bytes| drop(route::parse_snmp6(&text(bytes)))),
     // socket
     ("socket: sock_diag message", |bytes| _ = crate::netlink::diag_socket(bytes)),
-    ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
+    ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "07"))),
     ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
     ("socket: reuseport members", |bytes| drop(crate::reuseport::members(bytes))),
     ("socket: steering table", |bytes| drop(text(bytes).parse::<crate::setting::SteeringTable>())),

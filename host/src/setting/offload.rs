@@ -69,8 +69,8 @@ impl Knob for OffloadKnob<'_> {
         host.offload(self.interface, self.offload).map(|on| SettingValue::new(if on { "on" } else { "off" }))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        parse(value).map(|_| ())
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        parse(value).map(|_| value.to_string())
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

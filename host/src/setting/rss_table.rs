@@ -120,8 +120,8 @@ impl Knob for RssTable<'_> {
         self.entries(host).map(|entries| RssTableValue::of(&entries).value())
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        RssTableValue::parse(value.as_str()).map(|_| ()).ok_or(EXPECTED)
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        RssTableValue::parse(value.as_str()).map(|table| table.value().to_string()).ok_or(EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

@@ -84,8 +84,8 @@ impl Knob for OnSocket<'_> {
         host.call::<String>(&self.key(), "reading it", read).map(SettingValue::new)
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        OptionValue::parse(self.knob, value.as_str()).map(|_| ())
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        OptionValue::parse(self.knob, value.as_str()).map(|value| value.to_string())
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
@@ -97,10 +97,6 @@ impl Knob for OnSocket<'_> {
         };
         let rehearse = |answer: &mut String| *answer = requested.rounded().to_string();
         Ok(host.apply_change(&self.key(), "setting it", change, rehearse)?)
-    }
-
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        self.parse_both(left, right).is_some_and(|(left, right)| left == right)
     }
 
     fn is_applied(&self, requested: &SettingValue, actual: &SettingValue) -> bool {

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::net::sockopt::socket_cookie;
 
 use super::program::SteeringMaps;
+use super::table::ReuseportGroup;
 use crate::netlink::sock_diag::SocketProtocol;
 use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
 use crate::process::copy::copy;
@@ -32,9 +32,8 @@ pub(super) struct GroupMembers {
 }
 
 /// Sockets by cookie. `ENOENT` if there are none.
-pub(super) fn sockets(
-    (namespace, protocol, local): (u64, SocketProtocol, SocketAddr),
-) -> io::Result<BTreeMap<u64, DiagSocket>> {
+pub(super) fn sockets(group: &ReuseportGroup) -> io::Result<BTreeMap<u64, DiagSocket>> {
+    let ReuseportGroup { namespace, protocol, local } = *group;
     check_namespace(namespace)?;
     let (number, state) = match protocol {
         SocketProtocol::Udp => (libc::IPPROTO_UDP, SocketStates::Unconnected),

@@ -152,12 +152,11 @@ fn driver(
 /// 16 bits.
 fn speed(host: &Host, base: &str) -> Result<Option<u64>, UnknownReason> {
     const MEGABIT: u64 = 1_000_000;
-    let path = format!("{base}/speed");
-    let text = match host.read(&path) {
+    let speed = match host.read_parsed(&format!("{base}/speed"), number::<i64>) {
         Err(error) if error.errno() == Some(libc::EINVAL) => return Ok(None),
-        text => text?,
+        speed => speed?,
     };
-    match number::<i64>(&text).map_err(|error| format!("{path}: {error}"))? {
+    match speed {
         i64::MIN..=0 | 65_535 | 4_294_967_295 => Ok(None),
         speed => Ok(u64::try_from(speed).ok().and_then(|speed| speed.checked_mul(MEGABIT))),
     }

@@ -108,8 +108,8 @@ impl SocketList {
             Err(error) => error.to_string(),
         };
         let path = self.path();
-        match host.read(path) {
-            Ok(text) => proc_net_sockets(&text, path, hex).map(|sockets| (sockets, path)),
+        match host.read_parsed(path, |text| proc_net_sockets(text, hex)) {
+            Ok(sockets) => Ok((sockets, path)),
             // A kernel without IPv6, or with IPv6 disabled, has no such file.
             Err(error) if error.is_missing() && self.family == libc::AF_INET6 => Ok((Vec::new(), path)),
             Err(error) => Err(format!("{error}; {diag_error}")),
