@@ -78,7 +78,7 @@ fn is_as_good((cpus, counts): &Score, (best_cpus, best_counts): &Score) -> bool 
 }
 
 /// Packets of veth, tun and similar interfaces are processed on the sender's CPU.
-fn has_own_queues(path: &PacketPath, link: &LinkState) -> bool {
+pub(in crate::stage) fn has_own_queues(path: &PacketPath, link: &LinkState) -> bool {
     match link.device.value() {
         Some(device) => *device != DeviceKind::Software,
         None => !path.irq.vectors(&link.interface).is_empty(),
