@@ -10,7 +10,7 @@ use rustix::net::sockopt::socket_cookie;
 use super::program::SteeringMaps;
 use super::table::ReuseportGroup;
 use crate::netlink::sock_diag::SocketProtocol;
-use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
+use crate::netlink::{DiagSocket, diag_sockets};
 use crate::process::copy::copy;
 use crate::process::owners::DescriptorOwners;
 use crate::reuseport::{self, ChoosingProgram, GroupChooser};
@@ -35,13 +35,8 @@ pub(super) struct GroupMembers {
 pub(super) fn sockets(group: &ReuseportGroup) -> io::Result<BTreeMap<u64, DiagSocket>> {
     let ReuseportGroup { namespace, protocol, local } = *group;
     check_namespace(namespace)?;
-    let (number, state) = match protocol {
-        SocketProtocol::Udp => (libc::IPPROTO_UDP, SocketStates::Unconnected),
-        SocketProtocol::Tcp => (libc::IPPROTO_TCP, SocketStates::Listening),
-    };
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
-    let entries = diag_sockets(byte(family)?, byte(number)?, state)?;
+    let entries = diag_sockets(family, protocol)?;
     let is_at_address =
         |socket: &DiagSocket| socket.local.ip() == local.ip() && socket.local.port() == local.port();
     let sockets: BTreeMap<u64, DiagSocket> = entries

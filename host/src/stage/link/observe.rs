@@ -186,10 +186,8 @@ fn node(
 
 /// Whether the text is like `0000:01:00.0`.
 fn is_pci_address(bus: &str) -> bool {
-    bus.split_once(':').is_some_and(|(domain, address)| {
-        !domain.is_empty()
-            && address.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
-    }) && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
+    bus.find(':').is_some_and(|colon| colon > 0)
+        && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
 }
 
 /// The queues in use: sysfs has a directory per queue.
