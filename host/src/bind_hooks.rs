@@ -14,8 +14,8 @@ use aya::{Ebpf, EbpfLoader};
 
 use crate::background::pause_after_burst;
 use crate::bpf;
+use crate::netlink::diag_sockets;
 use crate::netlink::sock_diag::SocketProtocol;
-use crate::netlink::{SocketStates, diag_sockets};
 use crate::root::ExplainedErrno;
 
 static OBJECT: &[u8] =
@@ -123,7 +123,7 @@ fn explain_error(error: io::Error) -> io::Error {
         }
         _ => return error,
     };
-    ExplainedErrno { errno: error.raw_os_error().unwrap_or_default(), words: message.into() }.into()
+    ExplainedErrno::error(error.raw_os_error().unwrap_or_default(), message)
 }
 
 // Reads a struct bind_event; `None` for other protocols.
@@ -177,8 +177,7 @@ pub struct BoundSocket {
 pub fn sockets_on(port: u16) -> io::Result<Vec<BoundSocket>> {
     let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
-        let entries = diag_sockets(byte(family)?, byte(libc::IPPROTO_UDP)?, SocketStates::Unconnected)?;
+        let entries = diag_sockets(family, SocketProtocol::Udp)?;
         sockets.extend(entries.into_iter().filter(|socket| socket.local.port() == port).map(|socket| {
             BoundSocket {
                 cookie: socket.cookie.unwrap_or_default(),

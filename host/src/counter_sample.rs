@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::counter::CountedUnit;
 use crate::interrupts;
+use crate::known::number;
 use crate::netlink::DiagSocket;
 use crate::netlink::qdisc::{self, QdiscState};
 use crate::netlink::qstats::QueueStatistics;
@@ -128,12 +129,11 @@ impl SampleReader {
 fn read_interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscState>>) -> InterfaceSample {
     let name = link.interface.clone();
     let base = format!("/sys/class/net/{name}");
-    let index = host.read(&format!("{base}/ifindex")).ok().and_then(|text| text.trim().parse().ok());
+    let index = host.read_parsed(&format!("{base}/ifindex"), number).ok();
     let totals: BTreeMap<&'static str, u64> = TOTALS
         .iter()
         .filter_map(|total| {
-            let text = host.read(&format!("{base}/statistics/{total}")).ok()?;
-            Some((*total, text.trim().parse().ok()?))
+            Some((*total, host.read_parsed(&format!("{base}/statistics/{total}"), number).ok()?))
         })
         .collect();
     link.totals = Known::Value(totals.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
 
 use crate::setting::SettingValue;
 use crate::stage::HostView;
@@ -14,6 +15,8 @@ use crate::{CpuSet, Setting};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(Display, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing, no change needed.
     Note,
@@ -118,7 +121,7 @@ pub struct Finding {
 impl Rule {
     /// The part of the id before the dot.
     pub fn stage(&self) -> Option<StageName> {
-        self.id.split_once('.').and_then(|(stage, _)| StageName::from_name(stage))
+        self.id.split_once('.').and_then(|(stage, _)| stage.parse().ok())
     }
 
     pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
@@ -166,6 +169,15 @@ impl Rule {
     /// The matches on a host that was read once.
     pub(crate) fn once(&self, now: &PacketPath) -> Vec<RuleMatch> {
         (self.check)(&HostView::once(now))
+    }
+
+    /// Fails if it matches the host after one of these changes.
+    pub(crate) fn assert_no_match(&self, path: &PacketPath, changes: &[fn(&mut PacketPath)]) {
+        for (number, change) in changes.iter().enumerate() {
+            let mut path = path.clone();
+            change(&mut path);
+            assert!(self.once(&path).is_empty(), "{} after change {number}", self.id);
+        }
     }
 
     /// The matches on a host that was read twice.
@@ -308,17 +320,6 @@ impl Severity {
     pub const ALL: [Severity; 4] = [Severity::High, Severity::Medium, Severity::Low, Severity::Note];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Severity::Note => "note",
-            Severity::Low => "low",
-            Severity::Medium => "medium",
-            Severity::High => "high",
-        }
-    }
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.into()
     }
 }

@@ -5,19 +5,20 @@ use std::io;
 use std::str::FromStr;
 
 use serde::de::{DeserializeOwned, Error as _};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::Host;
+use crate::{Host, HostError};
 
 /// A value that was read, or the reason why it could not be read.
 ///
 /// Serialized as the bare value or as `{"unknown": "why"}`: never as zero, never silently absent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Known<T> {
     Value(T),
     Unknown {
         /// The reason, in one line.
+        #[serde(rename = "unknown")]
         why: String,
     },
 }
@@ -149,15 +150,22 @@ impl<T> From<Result<T, UnknownReason>> for Known<T> {
 
 impl Host {
     /// The value that `parse` finds in a file.
+    pub fn read_parsed<T, E: fmt::Display>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, HostError> {
+        let garbled = |error: E| HostError::Garbled { path: path.to_owned(), reason: error.to_string() };
+        parse(&self.read(path)?).map_err(garbled)
+    }
+
+    /// The value that `parse` finds in a file.
     pub(crate) fn read_known<T, E: fmt::Display>(
         &self,
         path: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Known<T> {
-        self.read(path).map_or_else(
-            |error| Known::unknown(error.to_string()),
-            |text| parse(&text).map_err(|error| format!("{path}: {error}")).into(),
-        )
+        self.read_parsed(path, parse).into()
     }
 
     /// `None` if the file does not exist.
@@ -166,10 +174,9 @@ impl Host {
         path: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Known<Option<T>> {
-        match self.read(path) {
+        match self.read_parsed(path, parse) {
             Err(error) if error.is_missing() => Known::Value(None),
-            Err(error) => Known::unknown(error.to_string()),
-            Ok(text) => parse(&text).map(Some).map_err(|error| format!("{path}: {error}")).into(),
+            value => Known::from(value).map(Some),
         }
     }
 }
@@ -188,19 +195,6 @@ pub(crate) fn nonempty_text(text: &str) -> Result<String, &'static str> {
     match text.trim() {
         "" => Err("empty"),
         text => Ok(text.to_owned()),
-    }
-}
-
-impl<T: Serialize> Serialize for Known<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Known::Value(value) => value.serialize(serializer),
-            Known::Unknown { why } => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("unknown", why)?;
-                map.end()
-            }
-        }
     }
 }
 

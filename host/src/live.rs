@@ -14,6 +14,6 @@ pub mod snapshot;
 mod source;
 
 pub use history::{HistoryItem, HistoryMetric, SnapshotHistory};
-pub use recording::{SnapshotRecording, TapeError};
+pub use recording::SnapshotRecording;
 pub use snapshot::Snapshot;
 pub use source::{LiveHost, SnapshotSource};

@@ -15,6 +15,7 @@ use crate::stage::filter::{self, NftTable};
 use crate::stage::irq::TunedProfile;
 use crate::stage::irq::owner::irqbalance;
 use crate::stage::irq::served_queues::VectorNames;
+use crate::stage::socket::SocketProtocol;
 use crate::stage::softirq::{softirqs, softnet};
 use crate::stage::thread::AuditRules;
 use crate::stage::{machine, route, rss, socket, thread};
@@ -86,7 +87,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("route: /proc/net/snmp6", |bytes| drop(route::parse_snmp6(&text(bytes)))),
     // socket
     ("socket: sock_diag message", |bytes| _ = crate::netlink::diag_socket(bytes)),
-    ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
+    ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), SocketProtocol::Udp))),
     ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
     ("socket: reuseport members", |bytes| drop(crate::reuseport::members(bytes))),
     ("socket: steering table", |bytes| drop(text(bytes).parse::<crate::setting::SteeringTable>())),

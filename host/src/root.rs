@@ -225,9 +225,8 @@ impl Host {
         self.pause();
         let path = format!("/calls/{key}.json");
         let call_error = |source| HostError::Call { what: operation.to_owned(), source };
-        if let HostSource::Live { .. } = self.source
-            && self.with_recording(|recording| recording.files.contains_key(&path)) != Some(true)
-        {
+        let is_recorded = |record: &Mutex<HostRecording>| lock(record).files.contains_key(&path);
+        if self.is_live() && !self.record.as_ref().is_some_and(is_recorded) {
             let answer = perform();
             if let Some(record) = &self.record {
                 let json = match &answer {
@@ -331,10 +330,6 @@ impl Host {
         let result = read();
         results(&mut lock(record)).insert(path.to_owned(), RecordedResult::of(&result));
         result
-    }
-
-    fn with_recording<T>(&self, inspect: impl FnOnce(&HostRecording) -> T) -> Option<T> {
-        self.record.as_ref().map(|record| inspect(&lock(record)))
     }
 
     /// Writes a file in a single `write(2)`, as sysfs and sysctl files require. A capture refuses

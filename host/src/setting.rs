@@ -297,7 +297,7 @@ impl Setting {
     /// Whether the value is valid on some host. Only a device itself can check its limits.
     pub fn check(&self, value: &SettingValue) -> Result<(), SettingError> {
         let knob = self.named_knob()?;
-        knob.check(value).map_err(|expected| bad_value(&*knob, value, expected))
+        knob.canonical(value).map(drop).map_err(|expected| bad_value(&*knob, value, expected))
     }
 
     /// Writes the value and reads it back.

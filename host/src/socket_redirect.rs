@@ -12,10 +12,7 @@ use aya::{Ebpf, EbpfLoader};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::background::pause_after_burst;
-use crate::process::copy::copy_of_any;
-use crate::root::ExplainedErrno;
-use crate::setting::SocketAt;
-use crate::{Host, bpf};
+use crate::bpf;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/redirect.bpf.o"));
@@ -72,18 +69,6 @@ fn octets(ip: IpAddr) -> [u8; 16] {
         IpAddr::V6(ip) => address = ip.octets(),
     }
     address
-}
-
-/// A copy of a socket of another process. The socket stays open until the copy is closed.
-///
-/// # Errors
-/// `ENOENT` if the socket was closed; `EPERM` names the capability.
-pub fn socket_copy(host: &Host, location: SocketAt) -> io::Result<OwnedFd> {
-    let copy = copy_of_any(host, location.inode, (location.pid, location.descriptor))?;
-    if sockopt::socket_cookie(&copy)? == location.cookie {
-        return Ok(copy);
-    }
-    Err(ExplainedErrno { errno: libc::ENOENT, words: "that socket was closed".to_owned() }.into())
 }
 
 /// Lets other sockets of the same user bind the address of a socket that was bound without

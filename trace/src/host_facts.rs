@@ -5,11 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use linerate_host::stage::socket::{HostSockets, SocketProtocol};
 use linerate_host::{CpuSet, Host, HostError, Scope};
 
-const ONLINE: &str = "/sys/devices/system/cpu/online";
-
 pub(crate) fn online_cpus(host: &Host) -> Result<CpuSet, HostError> {
-    let garbled_error = |reason: String| HostError::Garbled { path: ONLINE.to_owned(), reason };
-    CpuSet::from_list(host.read(ONLINE)?.trim()).map_err(|error| garbled_error(error.to_string()))
+    host.read_parsed("/sys/devices/system/cpu/online", CpuSet::from_list)
 }
 
 // The initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux 3.8).

@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
-use super::info::{ABOUT, CaptureFault, CaptureInfo, LATER, parse_info};
+use super::info::{ABOUT, CaptureInfo, LATER, parse_info};
 use crate::HostRecording;
 use crate::recording::{CaptureExtras, RecordedResult};
 use crate::root::tree::LARGEST_FILE;
@@ -74,21 +74,21 @@ impl<W: Write> ArchiveWriter<W> {
 
 /// Reads a decompressed archive. Rejects archives larger than any capture, and paths that lead out
 /// of the archive.
-pub fn read_tar(input: impl Read) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
+pub fn read_tar(input: impl Read) -> io::Result<(Option<CaptureInfo>, Vec<HostRecording>)> {
     // One byte above the limit, so that a larger archive can be detected.
     let mut archive = Archive::new(input.take(MOST_BYTES + 1));
     let mut reader = ArchiveReader::default();
     for (index, entry) in archive.entries()?.enumerate() {
         if index >= MOST_ENTRIES {
-            return Err(CaptureFault::Garbled(format!("more than {MOST_ENTRIES} entries")));
+            return Err(io::Error::other(format!("more than {MOST_ENTRIES} entries")));
         }
         reader.read_entry(&mut entry.map_err(|error| archive_error(&error))?)?;
     }
     reader.finish()
 }
 
-fn archive_error(error: &io::Error) -> CaptureFault {
-    CaptureFault::Garbled(format!("no whole archive of a capture: {error}"))
+fn archive_error(error: &io::Error) -> io::Error {
+    io::Error::other(format!("no whole archive of a capture: {error}"))
 }
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ struct ArchiveReader {
 }
 
 impl ArchiveReader {
-    fn read_entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), CaptureFault> {
+    fn read_entry(&mut self, entry: &mut Entry<'_, impl Read>) -> io::Result<()> {
         let name = entry.path()?.into_owned();
         let (is_later, path) = host_path(&name)?;
         match entry.header().entry_type() {
@@ -125,7 +125,7 @@ impl ArchiveReader {
             }
             EntryType::XGlobalHeader => {}
             _ => {
-                return Err(CaptureFault::Garbled(format!(
+                return Err(io::Error::other(format!(
                     "{}: neither file, link nor directory",
                     name.display()
                 )));
@@ -134,13 +134,13 @@ impl ArchiveReader {
         Ok(())
     }
 
-    fn read_content(&mut self, entry: &mut impl Read, name: &Path) -> Result<Vec<u8>, CaptureFault> {
+    fn read_content(&mut self, entry: &mut impl Read, name: &Path) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         entry.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(|error| archive_error(&error))?;
         let length = content.len() as u64;
         self.bytes += length;
         if length > LARGEST_FILE || self.bytes > MOST_BYTES {
-            return Err(CaptureFault::Garbled(format!("{}: {TOO_LARGE}", name.display())));
+            return Err(io::Error::other(format!("{}: {TOO_LARGE}", name.display())));
         }
         Ok(content)
     }
@@ -149,9 +149,9 @@ impl ArchiveReader {
         if is_later { self.later.get_or_insert_default() } else { &mut self.first }
     }
 
-    fn finish(mut self) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
+    fn finish(mut self) -> io::Result<(Option<CaptureInfo>, Vec<HostRecording>)> {
         if self.about.is_none() && self.first == HostRecording::default() {
-            return Err(CaptureFault::Garbled("nothing is in it".to_owned()));
+            return Err(io::Error::other("nothing is in it"));
         }
         for (later, directories) in [false, true].into_iter().zip(std::mem::take(&mut self.directories)) {
             let recording = self.recording(later);
@@ -173,16 +173,16 @@ impl ArchiveReader {
 }
 
 /// The host path of an entry, and whether it belongs to the later reading.
-fn host_path(name: &Path) -> Result<(bool, String), CaptureFault> {
+fn host_path(name: &Path) -> io::Result<(bool, String)> {
     let mut names = Vec::new();
     for component in name.components() {
         match component {
             Component::Normal(part) => match part.to_str() {
                 Some(part) => names.push(part),
-                None => return Err(CaptureFault::Garbled(format!("{}: no text", name.display()))),
+                None => return Err(io::Error::other(format!("{}: no text", name.display()))),
             },
             Component::CurDir | Component::RootDir => {}
-            _ => return Err(CaptureFault::Garbled(format!("{}: leads out of the archive", name.display()))),
+            _ => return Err(io::Error::other(format!("{}: leads out of the archive", name.display()))),
         }
     }
     let is_later = names.first() == Some(&LATER);

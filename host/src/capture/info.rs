@@ -40,28 +40,20 @@ pub struct CaptureInfo {
     pub readings: Vec<CaptureExtras>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum CaptureFault {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Garbled(String),
-    #[error("its schema is {0}, and this program reads {SCHEMA}: a newer linerate can read it")]
-    Newer(String),
-}
-
 // Reads `capture.json`. Checks the schema first, because the other fields of a later schema are
 // unknown.
-pub(super) fn parse_info(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
+pub(super) fn parse_info(text: &[u8]) -> io::Result<CaptureInfo> {
     #[derive(Deserialize)]
     struct CaptureSchema {
         schema: String,
     }
-    let garbled = |error: serde_json::Error| CaptureFault::Garbled(format!("{ABOUT}: {error}"));
+    let garbled = |error: serde_json::Error| io::Error::other(format!("{ABOUT}: {error}"));
     let CaptureSchema { schema } = serde_json::from_slice(text).map_err(garbled)?;
     match schema.strip_prefix(SCHEMA_NAME).and_then(|number| number.parse::<u32>().ok()) {
         Some(SCHEMA_NUMBER) => serde_json::from_slice(text).map_err(garbled),
-        Some(newer) if newer > SCHEMA_NUMBER => Err(CaptureFault::Newer(schema)),
-        _ => Err(CaptureFault::Garbled(format!("{ABOUT}: its schema is '{schema}', not {SCHEMA}"))),
+        Some(newer) if newer > SCHEMA_NUMBER => Err(io::Error::other(format!(
+            "its schema is {schema}, and this program reads {SCHEMA}: a newer linerate can read it"
+        ))),
+        _ => Err(io::Error::other(format!("{ABOUT}: its schema is '{schema}', not {SCHEMA}"))),
     }
 }

@@ -54,7 +54,7 @@ pub struct SnapshotHistory {
 
 #[derive(Debug, Default)]
 struct ItemCurves {
-    rings: Vec<(HistoryMetric, Ring)>,
+    rings: BTreeMap<HistoryMetric, Ring>,
     /// Number of the last snapshot with this item.
     seen: u64,
 }
@@ -67,13 +67,7 @@ impl SnapshotHistory {
             let ItemCurves { rings, seen } = self.curves.entry(item).or_default();
             *seen = self.taken;
             for (metric, figure) in figures {
-                let ring = match rings.iter_mut().find(|(known, _)| *known == metric) {
-                    Some((_, ring)) => ring,
-                    None => {
-                        rings.push((metric, VecDeque::new()));
-                        &mut rings.last_mut().expect("it was just put there").1
-                    }
-                };
+                let ring = rings.entry(metric).or_default();
                 if ring.len() == LENGTH {
                     ring.pop_front();
                 }
@@ -90,9 +84,8 @@ impl SnapshotHistory {
         item: &HistoryItem,
         metric: HistoryMetric,
     ) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
-        let rings = self.curves.get(item).map(|curves| &curves.rings).into_iter().flatten();
-        let ring = rings.filter(move |(known, _)| *known == metric).map(|(_, ring)| ring);
-        ring.flatten().map(|figure| figure.map(f64::from))
+        let ring = self.curves.get(item).and_then(|curves| curves.rings.get(&metric));
+        ring.into_iter().flatten().map(|figure| figure.map(f64::from))
     }
 }
 

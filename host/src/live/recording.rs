@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::HostError;
 use crate::live::Snapshot;
 use crate::live::snapshot::SCHEMA;
 
@@ -20,44 +21,35 @@ pub struct SnapshotRecording {
     is_cut: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum TapeError {
-    #[error("cannot read {path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{path}: line {line}: {reason}")]
-    Line { path: PathBuf, line: usize, reason: String },
-    #[error("{path}: no snapshot in it: only files of 'linerate top --record' can be read")]
-    Empty { path: PathBuf },
-}
-
 impl SnapshotRecording {
     /// Reads a recording without an incomplete last line.
-    pub fn open(path: &Path) -> Result<Self, TapeError> {
-        let fault = |source| TapeError::Io { path: path.to_owned(), source };
-        Self::read(BufReader::new(File::open(path).map_err(fault)?), path)
+    pub fn open(path: &Path) -> Result<Self, HostError> {
+        let read_error = |source| HostError::Read { path: path.display().to_string(), source };
+        Self::read(BufReader::new(File::open(path).map_err(read_error)?), path)
     }
 
     /// Reads from any reader; `path` is for errors.
-    pub fn read(mut reader: impl BufRead, path: &Path) -> Result<Self, TapeError> {
-        let path = || path.to_owned();
+    pub fn read(mut reader: impl BufRead, path: &Path) -> Result<Self, HostError> {
+        let path = || path.display().to_string();
+        let garbled = |reason| HostError::Garbled { path: path(), reason };
         let mut snapshots = Vec::new();
         let mut is_cut = false;
         for line in 1.. {
-            let line_error = |reason: String| TapeError::Line { path: path(), line, reason };
             let mut bytes = Vec::new();
             let read_result = io::Read::take(&mut reader, LONGEST_LINE).read_until(b'\n', &mut bytes);
-            if read_result.map_err(|source| TapeError::Io { path: path(), source })? == 0 {
+            if read_result.map_err(|source| HostError::Read { path: path(), source })? == 0 {
                 break;
             }
             let is_complete = bytes.last() == Some(&b'\n');
             match snapshot(&bytes) {
                 Ok(snapshot) => snapshots.push(snapshot),
                 Err(_) if !is_complete && !snapshots.is_empty() => is_cut = true,
-                Err(reason) => return Err(line_error(reason)),
+                Err(reason) => return Err(garbled(format!("line {line}: {reason}"))),
             }
         }
         if snapshots.is_empty() {
-            Err(TapeError::Empty { path: path() })
+            let reason = "no snapshot in it: only files of 'linerate top --record' can be read";
+            Err(garbled(reason.to_owned()))
         } else {
             Ok(Self { snapshots, is_cut })
         }
@@ -103,7 +95,7 @@ mod tests {
         format!("{}\n", serde_json::json!({"schema": SCHEMA, "result": snapshot}))
     }
 
-    fn read(text: &str) -> Result<SnapshotRecording, TapeError> {
+    fn read(text: &str) -> Result<SnapshotRecording, HostError> {
         SnapshotRecording::read(text.as_bytes(), Path::new("x.jsonl"))
     }
 
@@ -116,6 +108,7 @@ mod tests {
         assert!(error.starts_with("x.jsonl: line 2: no snapshot"), "{error}");
         let error = read(&line.replace(SCHEMA, "linerate.top/9")).expect_err("newer").to_string();
         assert!(error.contains("its schema is linerate.top/9"), "{error}");
-        assert!(matches!(read(""), Err(TapeError::Empty { .. })));
+        let error = read("").expect_err("empty").to_string();
+        assert!(error.starts_with("x.jsonl: no snapshot in it"), "{error}");
     }
 }

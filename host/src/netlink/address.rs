@@ -28,8 +28,7 @@ const SCOPE_LINK: u8 = 253;
 /// The addresses of an interface, IPv4 first, in the kernel's order, without link-local ones.
 pub fn addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostError> {
     let path = format!("/sys/class/net/{interface}/ifindex");
-    let text = host.read(&path)?;
-    let index: u32 = number(&text).map_err(|reason| HostError::Garbled { path, reason })?;
+    let index = host.read_parsed(&path, number::<u32>)?;
     let operation = format!("reading the addresses of {interface}");
     host.call(&format!("addresses/{interface}"), &operation, || request_addresses(index))
 }

@@ -178,7 +178,7 @@ fn check_acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
         code => code.saturating_neg(),
     };
     Err(match error_text(body, flags) {
-        Some(text) => ExplainedErrno { errno, words: text }.into(),
+        Some(text) => ExplainedErrno::error(errno, text),
         None => io::Error::from_raw_os_error(errno),
     })
 }

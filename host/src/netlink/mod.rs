@@ -26,5 +26,5 @@ pub use connection::{NetlinkAnswer, NetlinkConnection, errno};
 pub use link::has_carrier;
 pub use path::{Mac, PathError, RoutePath, path_to};
 pub use sock_diag::DiagSocket;
-pub(crate) use sock_diag::{SocketStates, parse as diag_socket, sockets as diag_sockets};
+pub(crate) use sock_diag::{parse as diag_socket, sockets as diag_sockets};
 pub use xdp::{AttachedXdp, XdpAttachKind, XdpFeatures, XdpState, xdp_attached, xdp_features, xdp_state};

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::attribute::{attribute, word};
 use super::connection::NetlinkConnection;
@@ -24,8 +25,9 @@ const DROPS: usize = 8;
 // `INET_DIAG_SKV6ONLY`, of unconnected sockets and listeners of IPv6 (linux/inet_diag.h).
 const V6_ONLY: u16 = 11;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum SocketProtocol {
     Udp,
     /// Listeners.
@@ -34,20 +36,14 @@ pub enum SocketProtocol {
 
 impl SocketProtocol {
     pub fn name(self) -> &'static str {
-        match self {
-            SocketProtocol::Udp => "udp",
-            SocketProtocol::Tcp => "tcp",
-        }
+        self.into()
     }
 }
 
 // State bits of the request: `1 << TCP_CLOSE`, the state of an unconnected UDP socket, and `1 <<
 // TCP_LISTEN` (include/net/tcp_states.h).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SocketStates {
-    Unconnected = 1 << 7,
-    Listening = 1 << 10,
-}
+const UNCONNECTED: u32 = 1 << 7;
+const LISTENING: u32 = 1 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiagSocket {
@@ -74,22 +70,27 @@ pub struct DiagSocket {
     pub v6_only: Option<bool>,
 }
 
-/// The sockets of an address family and protocol (`libc::AF_INET`, `libc::IPPROTO_UDP`) in a state,
-/// in the calling thread's network namespace. Kernels before 3.3, and those without the `udp_diag`
-/// module, return `ENOENT`.
-pub(crate) fn sockets(family: u8, protocol: u8, state: SocketStates) -> io::Result<Vec<DiagSocket>> {
-    let request = request(family, protocol, state);
+/// The unconnected UDP sockets or the TCP listeners of an address family (`libc::AF_INET`), in the
+/// calling thread's network namespace. Kernels before 3.3, and those without the `udp_diag` module,
+/// return `ENOENT`.
+pub(crate) fn sockets(family: libc::c_int, protocol: SocketProtocol) -> io::Result<Vec<DiagSocket>> {
+    let request = request(family, protocol)?;
     let answers = NetlinkConnection::open(NETLINK_SOCK_DIAG)?.dump(BY_FAMILY, &request)?;
     let answers = answers.iter().filter(|answer| answer.kind == BY_FAMILY);
     Ok(answers.filter_map(|answer| parse(&answer.body)).collect())
 }
 
 // struct inet_diag_req_v2: family, protocol, extensions, padding, states and an empty struct inet_diag_sockid.
-fn request(family: u8, protocol: u8, state: SocketStates) -> Vec<u8> {
-    let mut bytes = vec![family, protocol, 1 << (MEMORY - 1), 0];
-    bytes.extend((state as u32).to_ne_bytes());
+fn request(family: libc::c_int, protocol: SocketProtocol) -> io::Result<Vec<u8>> {
+    let (number, states) = match protocol {
+        SocketProtocol::Udp => (libc::IPPROTO_UDP, UNCONNECTED),
+        SocketProtocol::Tcp => (libc::IPPROTO_TCP, LISTENING),
+    };
+    let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
+    let mut bytes = vec![byte(family)?, byte(number)?, 1 << (MEMORY - 1), 0];
+    bytes.extend(states.to_ne_bytes());
     bytes.resize(bytes.len() + 48, 0);
-    bytes
+    Ok(bytes)
 }
 
 // Reads a struct inet_diag_msg and its attributes; `None` if it is incomplete or of another
@@ -127,8 +128,7 @@ mod tests {
     use super::*;
 
     fn live(family: i32) -> Option<Vec<DiagSocket>> {
-        let family = u8::try_from(family).expect("a byte");
-        match sockets(family, 17, SocketStates::Unconnected) {
+        match sockets(family, SocketProtocol::Udp) {
             Ok(sockets) => Some(sockets),
             Err(error) => {
                 linerate_testkit::skip("sock_diag_lists_unconnected_sockets_only", error);

@@ -34,7 +34,8 @@ pub(crate) fn copy(inode: u64, (pid, descriptor): (u32, u32)) -> io::Result<Owne
     if stat.st_ino == inode && FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
         Ok(copied)
     } else {
-        Err(gone_error(format!("descriptor {descriptor} of process {pid} is another thing now")))
+        let words = format!("descriptor {descriptor} of process {pid} is another thing now");
+        Err(ExplainedErrno::error(libc::ENOENT, words))
     }
 }
 
@@ -71,8 +72,8 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
     let message =
         |pid| format!("/proc/{pid}/fd may not be read: this requires CAP_SYS_PTRACE, so run it as root");
     Err(unreadable_pid.map_or_else(
-        || gone_error("no process has that socket any more".to_owned()),
-        |pid| ExplainedErrno { errno: libc::EACCES, words: message(pid) }.into(),
+        || ExplainedErrno::error(libc::ENOENT, "no process has that socket any more"),
+        |pid| ExplainedErrno::error(libc::EACCES, message(pid)),
     ))
 }
 
@@ -80,26 +81,20 @@ fn is_gone(error: &io::Error) -> bool {
     ExplainedErrno::of(error).is_some_and(|explained| explained.errno == libc::ENOENT)
 }
 
-fn gone_error(words: String) -> io::Error {
-    ExplainedErrno { errno: libc::ENOENT, words }.into()
-}
-
 /// Maps an ended process or closed descriptor to `ENOENT`, and names the required privilege.
 fn explain_error(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
-    match error.raw_os_error() {
-        Some(libc::ESRCH) => gone_error(format!("process {pid} has ended")),
-        Some(libc::EBADF) => gone_error(format!("process {pid} has no descriptor {descriptor}")),
+    let (errno, words) = match error.raw_os_error() {
+        Some(libc::ESRCH) => (libc::ENOENT, format!("process {pid} has ended")),
+        Some(libc::EBADF) => (libc::ENOENT, format!("process {pid} has no descriptor {descriptor}")),
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
-            let words =
-                format!("copying a descriptor of process {pid} requires CAP_SYS_PTRACE: run it as root");
-            ExplainedErrno { errno, words }.into()
+            (errno, format!("copying a descriptor of process {pid} requires CAP_SYS_PTRACE: run it as root"))
         }
-        Some(libc::ENOSYS) => {
-            let words = "pidfd_getfd requires Linux 5.6, and a sandbox that allows it".to_owned();
-            ExplainedErrno { errno: libc::ENOSYS, words }.into()
+        Some(errno @ libc::ENOSYS) => {
+            (errno, "pidfd_getfd requires Linux 5.6, and a sandbox that allows it".to_owned())
         }
-        _ => error,
-    }
+        _ => return error,
+    };
+    ExplainedErrno::error(errno, words)
 }
 
 #[cfg(test)]

@@ -91,9 +91,8 @@ impl TaskStat {
     }
 
     pub(crate) fn read(host: &Host, directory: &str) -> Result<Self, HostError> {
-        let path = format!("{directory}/stat");
-        let text = host.read(&path)?;
-        Self::parse(&text).ok_or_else(|| HostError::Garbled { path, reason: "no name and state".to_owned() })
+        let parse = |text: &str| Self::parse(text).ok_or("no name and state");
+        host.read_parsed(&format!("{directory}/stat"), parse)
     }
 
     /// Whether the kernel counted CPU time for it, in ticks of its clock.
@@ -109,20 +108,18 @@ pub fn allowed_cpus(host: &Host, pid: u32) -> Known<CpuSet> {
 
 /// `Cpus_allowed_list`.
 pub(crate) fn read_allowed_cpus(host: &Host, directory: &str) -> Known<CpuSet> {
-    host.read_known(&format!("{directory}/status"), |text| match parse_allowed_cpus(text) {
-        Some(cpus) => cpus.map_err(|why| format!("Cpus_allowed_list: {why}")),
-        None => Err("no Cpus_allowed_list".to_owned()),
-    })
+    host.read_known(&format!("{directory}/status"), parse_allowed_cpus)
 }
 
-/// `Cpus_allowed_list` of a `status`; `None` without the line.
-pub(crate) fn parse_allowed_cpus(text: &str) -> Option<Result<CpuSet, String>> {
-    let list = text.split_inclusive('\n').find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+/// `Cpus_allowed_list` of a `status`.
+pub(crate) fn parse_allowed_cpus(text: &str) -> Result<CpuSet, String> {
+    let mut lists = text.split_inclusive('\n').filter_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = lists.next().ok_or("no Cpus_allowed_list")?;
     if !list.ends_with('\n') {
         // `0-1` may be the beginning of `0-19`.
-        return Some(Err("cut short".to_owned()));
+        return Err("Cpus_allowed_list: cut short".to_owned());
     }
-    Some(CpuSet::from_list(list).map_err(|error| error.to_string()))
+    CpuSet::from_list(list).map_err(|error| format!("Cpus_allowed_list: {error}"))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,8 +178,9 @@ mod tests {
     #[test]
     fn truncated_cpus_allowed_list_is_an_error() {
         let whole = "Name:\tnamed\nCpus_allowed_list:\t0-19\n";
-        assert_eq!(parse_allowed_cpus(whole), Some(Ok((0..20).collect())));
-        assert_eq!(parse_allowed_cpus(&whole[..whole.len() - 2]), Some(Err("cut short".to_owned())));
-        assert_eq!(parse_allowed_cpus("Name:\tnamed\n"), None);
+        assert_eq!(parse_allowed_cpus(whole), Ok((0..20).collect()));
+        let error = parse_allowed_cpus(&whole[..whole.len() - 2]);
+        assert_eq!(error, Err("Cpus_allowed_list: cut short".to_owned()));
+        assert_eq!(parse_allowed_cpus("Name:\tnamed\n"), Err("no Cpus_allowed_list".to_owned()));
     }
 }

@@ -77,13 +77,11 @@ pub(crate) struct ExplainedErrno {
 }
 
 impl ExplainedErrno {
+    pub(crate) fn error(errno: i32, words: impl Into<String>) -> io::Error {
+        io::Error::other(ExplainedErrno { errno, words: words.into() })
+    }
+
     pub(crate) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
-    }
-}
-
-impl From<ExplainedErrno> for io::Error {
-    fn from(explained: ExplainedErrno) -> Self {
-        io::Error::other(explained)
     }
 }

@@ -204,7 +204,8 @@ impl From<EthtoolWords> for CoalesceSettings {
 }
 
 fn unknown_offload(interface: &str, offload: Offload) -> HostError {
-    let operation = format!("reading {offload} of {interface}");
-    let words = "this kernel has no such offload".to_owned();
-    HostError::Call { what: operation, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
+    HostError::Call {
+        what: format!("reading {offload} of {interface}"),
+        source: ExplainedErrno::error(libc::EOPNOTSUPP, "this kernel has no such offload"),
+    }
 }

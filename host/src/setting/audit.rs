@@ -17,8 +17,8 @@ impl Knob for AuditKnob {
         host.audit_enabled().map(|enabled| SettingValue::new(enabled.to_string()))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        parse(value).map(|_| ())
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        parse(value).map(|enabled| enabled.to_string())
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

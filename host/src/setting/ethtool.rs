@@ -76,8 +76,8 @@ impl Knob for PairsKnob<'_> {
         }
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        self.kind.parse(value).map(drop).ok_or(self.kind.properties().3)
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        self.kind.parse(value).map(|_| value.to_string()).ok_or(self.kind.properties().3)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

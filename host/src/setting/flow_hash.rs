@@ -37,8 +37,8 @@ impl Knob for FlowHash<'_> {
         flow_hash(host, self.interface, self.flow).map(|fields| SettingValue::new(fields.letters()))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        HashFields::from_letters(value.as_str()).map(|_| ()).ok_or(EXPECTED)
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        HashFields::from_letters(value.as_str()).map(HashFields::letters).ok_or(EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
@@ -48,12 +48,6 @@ impl Knob for FlowHash<'_> {
         let change = || receive::set_hash_fields(interface, flow, fields);
         let rehearse = |answer: &mut HashFields| *answer = fields;
         Ok(host.apply_change(&key(interface, flow), &operation, change, rehearse)?)
-    }
-
-    /// The order of the letters does not matter.
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        let fields = HashFields::from_letters(left.as_str());
-        fields.is_some() && fields == HashFields::from_letters(right.as_str())
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {

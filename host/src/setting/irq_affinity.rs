@@ -55,21 +55,14 @@ impl AffinityValue {
 impl IrqAffinity<'_> {
     /// The current interrupt number.
     fn number(&self, host: &Host) -> Result<u32, HostError> {
-        let is_directory =
-            |names: Vec<String>| self.action.is_empty() || names.iter().any(|name| name == self.action);
+        let is_directory = |names: Vec<String>| names.iter().any(|name| name == self.action);
         // Handlers with the same name share no directory, and a handler with a slash in its name
         // has none (register_handler_proc of kernel/irq/proc.c). /proc/interrupts lists all
         // handlers.
-        if host.list(&format!("/proc/irq/{}", self.irq)).is_ok_and(is_directory) {
+        if self.action.is_empty() || host.list(&format!("/proc/irq/{}", self.irq)).is_ok_and(is_directory) {
             return Ok(self.irq);
         }
-        let read_error = |source| HostError::Read { path: format!("/proc/irq/*/{}", self.action), source };
-        if self.action.is_empty() {
-            return Ok(self.irq);
-        }
-        const TABLE: &str = "/proc/interrupts";
-        let lines = interrupts::parse(&host.read(TABLE)?)
-            .map_err(|reason| HostError::Garbled { path: TABLE.to_owned(), reason })?;
+        let lines = host.read_parsed("/proc/interrupts", interrupts::parse)?;
         let has_name = |name: &str| name == self.action || name.split(", ").any(|name| name == self.action);
         let mut numbers = lines.iter().filter(|(_, line)| has_name(&line.name)).map(|(irq, _)| *irq);
         if lines.get(&self.irq).is_some_and(|line| has_name(&line.name)) {
@@ -78,16 +71,18 @@ impl IrqAffinity<'_> {
         match (numbers.next(), numbers.next()) {
             (Some(irq), None) => Ok(irq),
             // Ambiguous.
-            _ => Err(read_error(std::io::Error::from_raw_os_error(libc::ENOENT))),
+            _ => Err(HostError::Read {
+                path: format!("/proc/irq/*/{}", self.action),
+                source: std::io::Error::from_raw_os_error(libc::ENOENT),
+            }),
         }
     }
 
     // `None` if there are several CPUs, or the kernel does not report them.
     fn effective(host: &Host, irq: u32) -> Option<u32> {
-        let text = host.read(&format!("/proc/irq/{irq}/effective_affinity_list"));
-        let list = text.ok().and_then(|text| CpuSet::from_list(&text).ok());
-        let mask = || host.read(&format!("/proc/irq/{irq}/effective_affinity")).ok();
-        let cpus = list.or_else(|| CpuSet::from_mask(&mask()?).ok())?;
+        let path = format!("/proc/irq/{irq}/effective_affinity");
+        let list = host.read_parsed(&format!("{path}_list"), CpuSet::from_list);
+        let cpus = list.or_else(|_| host.read_parsed(&path, CpuSet::from_mask)).ok()?;
         cpus.iter().next().filter(|_| cpus.len() == 1)
     }
 
@@ -102,23 +97,13 @@ impl IrqAffinity<'_> {
         }
         Ok(())
     }
+}
 
-    /// Waits until the mask reads as written. The caller checks the result.
-    fn wait_for_mask(host: &Host, irq: u32, cpus: &CpuSet) {
-        let deadline = Instant::now() + TAKE_OVER;
-        let current_mask = || host.read(&path(irq)).ok().and_then(|text| CpuSet::from_mask(&text).ok());
-        // The kernel sends no event for this.
-        while current_mask().is_some_and(|mask| mask != *cpus) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn wait_for_move(host: &Host, irq: u32, cpu: u32) {
-        let deadline = Instant::now() + NEXT_INTERRUPT;
-        // The kernel sends no event for this.
-        while Self::effective(host, irq).is_some_and(|current| current != cpu) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+/// Waits for something of which the kernel sends no event, at most for this time.
+fn wait_until(limit: Duration, is_done: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !is_done() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -141,8 +126,9 @@ impl Knob for IrqAffinity<'_> {
         Ok(effective_cpu.map_or(mask.clone(), |cpu| SettingValue::new(format!("{mask} at {cpu}"))))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        AffinityValue::parse(value).map(|_| ()).ok_or(EXPECTED)
+    // The CPU within the mask does not count, because the kernel chooses it.
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        AffinityValue::parse(value).map(|affinity| affinity.cpus.to_mask()).ok_or(EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
@@ -150,17 +136,13 @@ impl Knob for IrqAffinity<'_> {
         let irq = self.number(host)?;
         if let Some(cpu) = affinity.at.filter(|cpu| Self::effective(host, irq) != Some(*cpu)) {
             Self::set(host, irq, &CpuSet::from_iter([cpu]))?;
-            Self::wait_for_move(host, irq, cpu);
+            wait_until(NEXT_INTERRUPT, || Self::effective(host, irq).is_none_or(|current| current == cpu));
         }
         Self::set(host, irq, &affinity.cpus)?;
-        Self::wait_for_mask(host, irq, &affinity.cpus);
+        // The mask that is read afterwards is checked by the caller.
+        let is_pending = |mask: CpuSet| mask != affinity.cpus;
+        wait_until(TAKE_OVER, || !host.read_parsed(&path(irq), CpuSet::from_mask).is_ok_and(is_pending));
         Ok(())
-    }
-
-    // The CPU within the mask does not count, because the kernel chooses it.
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        let cpus = |value| AffinityValue::parse(value).map(|affinity| affinity.cpus);
-        cpus(left).is_some() && cpus(left) == cpus(right)
     }
 
     /// An interrupted write of `MASK at CPU` may leave the single CPU.

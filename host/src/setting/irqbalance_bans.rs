@@ -34,8 +34,8 @@ impl IrqbalanceBans {
             Ok(started) if started == self.started => Ok(()),
             Err(error) if !error.is_missing() => Err(error),
             _ => {
-                let words = "it has ended, and its list of interrupts with it".to_owned();
-                let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
+                let words = "it has ended, and its list of interrupts with it";
+                let source = ExplainedErrno::error(libc::ENOENT, words);
                 Err(HostError::Call { what: format!("irqbalance ({})", self.pid), source })
             }
         }
@@ -52,20 +52,15 @@ impl Knob for IrqbalanceBans {
         host.irqbalance_setup(self.pid).map(|setup| list(&setup.banned))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
         let irqs = parse(value.as_str()).ok_or(EXPECTED)?;
-        ban_message(&irqs).map(drop).map_err(|_| EXPECTED)
+        ban_message(&irqs).map(|_| list(&irqs).to_string()).map_err(|_| EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let irqs = parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         self.check_running(host)?;
         Ok(host.ban_from_irqbalance(self.pid, &irqs)?)
-    }
-
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        let left = parse(left.as_str());
-        left.is_some() && left == parse(right.as_str())
     }
 }
 

@@ -14,14 +14,15 @@ pub(super) trait Knob {
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError>;
 
-    /// Whether the value is valid on some host; the error describes the valid values.
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str>;
+    /// The text that all values with the same meaning have; the error describes the values that
+    /// are valid on some host.
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str>;
 
-    /// Writes a value that [`Knob::check`] accepts.
+    /// Writes a value that [`Knob::canonical`] accepts.
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal>;
 
     fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        left == right
+        left == right || self.canonical(left).is_ok_and(|left| self.canonical(right) == Ok(left))
     }
 
     /// Whether a write of `requested` succeeded if `actual` is read after it.

@@ -98,13 +98,10 @@ impl Knob for NftTableDump<'_> {
         }
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
         let text = value.as_str();
-        if text.is_empty() || ruleset::is_single_table(text, self.family, self.table) {
-            Ok(())
-        } else {
-            Err(EXPECTED)
-        }
+        let is_valid = text.is_empty() || ruleset::is_single_table(text, self.family, self.table);
+        if is_valid { Ok(text.to_owned()) } else { Err(EXPECTED) }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

@@ -59,9 +59,11 @@ impl Knob for NtupleKnob<'_> {
         }
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        let is_valid = value.as_str().is_empty() || RuleSpec::parse(value.as_str()).is_some();
-        if is_valid { Ok(()) } else { Err(EXPECTED) }
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        match value.as_str() {
+            "" => Ok(String::new()),
+            rule => RuleSpec::parse(rule).map(|rule| rule.text()).ok_or(EXPECTED),
+        }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
@@ -83,13 +85,6 @@ impl Knob for NtupleKnob<'_> {
             rules.extend(rule.as_ref().and_then(|rule| parse_rule(&rule.with_location(self.location))));
         });
         Ok(())
-    }
-
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        left == right || {
-            let left = RuleSpec::parse(left.as_str());
-            left.is_some() && left == RuleSpec::parse(right.as_str())
-        }
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {

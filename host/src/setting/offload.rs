@@ -1,7 +1,5 @@
 //! Offloads of an interface (`ethtool -K`).
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::knob::{Knob, WriteRefusal};
@@ -13,25 +11,36 @@ const EXPECTED: &str = "on or off";
 /// An offload by its `ethtool -k` name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Offload {
     /// GRO: received packets of a flow are merged before the stack sees them (Linux 2.6.29).
+    #[strum(serialize = "generic-receive-offload")]
     GenericReceive,
     /// GRO in the NIC; merged packets can be split again (4.16).
+    #[strum(serialize = "rx-gro-hw")]
     HardwareGenericReceive,
     /// LRO: TCP packets are merged by the NIC or driver and cannot be split; not for forwarded
     /// packets.
+    #[strum(serialize = "large-receive-offload")]
     LargeReceive,
     /// Merged packets are kept as a list of the originals, which is cheaper to split (5.6).
+    #[strum(serialize = "rx-gro-list")]
     ReceiveList,
     /// Also merges UDP that is forwarded, or goes to a socket that did not request it (5.12).
+    #[strum(serialize = "rx-udp-gro-forwarding")]
     UdpReceiveForwarding,
     /// TSO.
+    #[strum(serialize = "tcp-segmentation-offload")]
     TcpSegmentation,
     /// GSO: packets are split as late as possible (2.6.18).
+    #[strum(serialize = "generic-segmentation-offload")]
     GenericSegmentation,
     /// UDP segmentation in the NIC, for sockets with `UDP_SEGMENT` (4.18).
+    #[strum(serialize = "tx-udp-segmentation")]
     UdpSegmentation,
     /// The NIC's checksum of received packets is used.
+    #[strum(serialize = "rx-checksumming")]
     ReceiveChecksum,
     /// The NIC's hash of received packets is used.
     ReceiveHashing,
@@ -40,41 +49,9 @@ pub enum Offload {
 }
 
 impl Offload {
-    pub const ALL: [Offload; 11] = [
-        Offload::GenericReceive,
-        Offload::HardwareGenericReceive,
-        Offload::LargeReceive,
-        Offload::ReceiveList,
-        Offload::UdpReceiveForwarding,
-        Offload::TcpSegmentation,
-        Offload::GenericSegmentation,
-        Offload::UdpSegmentation,
-        Offload::ReceiveChecksum,
-        Offload::ReceiveHashing,
-        Offload::NtupleFilters,
-    ];
-
     /// The name in `ethtool -k` and `-K`.
     pub fn name(self) -> &'static str {
-        match self {
-            Offload::GenericReceive => "generic-receive-offload",
-            Offload::HardwareGenericReceive => "rx-gro-hw",
-            Offload::LargeReceive => "large-receive-offload",
-            Offload::ReceiveList => "rx-gro-list",
-            Offload::UdpReceiveForwarding => "rx-udp-gro-forwarding",
-            Offload::TcpSegmentation => "tcp-segmentation-offload",
-            Offload::GenericSegmentation => "generic-segmentation-offload",
-            Offload::UdpSegmentation => "tx-udp-segmentation",
-            Offload::ReceiveChecksum => "rx-checksumming",
-            Offload::ReceiveHashing => "receive-hashing",
-            Offload::NtupleFilters => "ntuple-filters",
-        }
-    }
-}
-
-impl fmt::Display for Offload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.into()
     }
 }
 
@@ -92,8 +69,8 @@ impl Knob for OffloadKnob<'_> {
         host.offload(self.interface, self.offload).map(|on| SettingValue::new(if on { "on" } else { "off" }))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        parse(value).map(|_| ())
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        parse(value).map(|_| value.to_string())
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

@@ -6,6 +6,7 @@
 
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
+use crate::known::number;
 use crate::netlink::napi;
 use crate::stage::softirq::{NapiInstance, NapiPolling};
 use crate::{Host, HostError};
@@ -20,11 +21,7 @@ pub(super) struct QueuePolling<'a> {
 impl QueuePolling<'_> {
     fn find_instance(&self, host: &Host) -> Result<NapiInstance, HostError> {
         let path = format!("/sys/class/net/{}/ifindex", self.interface);
-        let text = host.read(&path)?;
-        let index = text.trim().parse::<u32>().map_err(|error| HostError::Garbled {
-            path: path.clone(),
-            reason: format!("'{}': {error}", text.trim()),
-        })?;
+        let index = host.read_parsed(&path, number::<u32>)?;
         let mut instances: Vec<NapiInstance> =
             host.call("netdev/napi", &self.operation("reading"), napi::instances)?;
         instances.retain(|napi| napi.interface_index == index);
@@ -62,8 +59,8 @@ impl Knob for QueuePolling<'_> {
         self.find_instance(host).map(|instance| SettingValue::from(instance.polling))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        parse(value).map(drop).ok_or(EXPECTED)
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        parse(value).map(|_| value.to_string()).ok_or(EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

@@ -102,11 +102,9 @@ impl RssTable<'_> {
     fn entries(&self, host: &Host) -> Result<Vec<u32>, HostError> {
         let table = indirection(host, self.interface)?.table;
         if table.is_empty() {
-            let operation = format!("reading the indirection table of {}", self.interface);
-            let words = "the device has none".to_owned();
             return Err(HostError::Call {
-                what: operation,
-                source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into(),
+                what: format!("reading the indirection table of {}", self.interface),
+                source: ExplainedErrno::error(libc::EOPNOTSUPP, "the device has none"),
             });
         }
         Ok(table)
@@ -122,8 +120,8 @@ impl Knob for RssTable<'_> {
         self.entries(host).map(|entries| RssTableValue::of(&entries).value())
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        RssTableValue::parse(value.as_str()).map(|_| ()).ok_or(EXPECTED)
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        RssTableValue::parse(value.as_str()).map(|table| table.value().to_string()).ok_or(EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

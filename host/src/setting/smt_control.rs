@@ -21,9 +21,9 @@ impl Knob for SmtKnob {
         host.read(CONTROL).map(|text| SettingValue::new(text.trim()))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
         match value.as_str() {
-            "on" | "off" => Ok(()),
+            state @ ("on" | "off") => Ok(state.to_owned()),
             _ => Err("on or off"),
         }
     }
@@ -47,9 +47,9 @@ impl Knob for SmtKnob {
 /// The CPUs that are not the first hardware thread of their core.
 fn siblings(host: &Host) -> CpuSet {
     let is_sibling = |cpu: &u32| {
-        let list = host.read(&format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list"));
-        let list = list.ok().and_then(|list| CpuSet::from_list(list.trim()).ok());
-        list.and_then(|list| list.iter().next()).is_some_and(|first| first != *cpu)
+        let path = format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list");
+        let list = host.read_parsed(&path, CpuSet::from_list);
+        list.is_ok_and(|list| list.iter().next().is_some_and(|first| first != *cpu))
     };
     host.list_numbers(CPUS, "cpu").unwrap_or_default().into_iter().filter(is_sibling).collect()
 }

@@ -35,6 +35,21 @@ pub struct SocketAt {
     pub descriptor: u32,
 }
 
+impl SocketAt {
+    /// A copy of the descriptor of exactly this socket, which stays open until the copy is closed.
+    ///
+    /// # Errors
+    /// `ENOENT` if the socket was closed; `EPERM` names the capability.
+    pub fn copy(&self, host: &Host) -> io::Result<OwnedFd> {
+        let copy = copy_of_any(host, self.inode, (self.pid, self.descriptor))?;
+        if socket_cookie(&copy)? == self.cookie {
+            return Ok(copy);
+        }
+        let words = "that socket was closed, and another has its inode";
+        Err(ExplainedErrno::error(libc::ENOENT, words))
+    }
+}
+
 /// The value of a socket's option as text.
 pub(crate) fn option_text(knob: SocketKnob, socket: &impl AsFd) -> io::Result<String> {
     Ok(OptionValue::read(knob, socket)?.to_string())
@@ -48,17 +63,6 @@ pub(super) struct OnSocket<'s> {
 impl OnSocket<'_> {
     fn key(&self) -> String {
         format!("socket/{}/{}", self.socket.cookie, self.knob.key())
-    }
-
-    /// A copy of the descriptor of exactly this socket.
-    fn copy(&self, host: &Host) -> io::Result<OwnedFd> {
-        let SocketAt { cookie, inode, pid, descriptor } = *self.socket;
-        let copy = copy_of_any(host, inode, (pid, descriptor))?;
-        if socket_cookie(&copy)? == cookie {
-            return Ok(copy);
-        }
-        let words = "that socket was closed, and another has its inode".to_owned();
-        Err(ExplainedErrno { errno: libc::ENOENT, words }.into())
     }
 
     fn parse_both(&self, left: &SettingValue, right: &SettingValue) -> Option<(OptionValue, OptionValue)> {
@@ -76,27 +80,23 @@ impl Knob for OnSocket<'_> {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let read = || Ok(OptionValue::read(self.knob, &self.copy(host)?)?.to_string());
+        let read = || Ok(OptionValue::read(self.knob, &self.socket.copy(host)?)?.to_string());
         host.call::<String>(&self.key(), "reading it", read).map(SettingValue::new)
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        OptionValue::parse(self.knob, value.as_str()).map(|_| ())
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        OptionValue::parse(self.knob, value.as_str()).map(|value| value.to_string())
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let requested = OptionValue::parse(self.knob, value.as_str()).map_err(WriteRefusal::BadValue)?;
         let max_buffer = || host.read("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok();
         let change = || {
-            let copy = self.copy(host)?;
+            let copy = self.socket.copy(host)?;
             requested.write(&copy, max_buffer()).map_err(explain_error)
         };
         let rehearse = |answer: &mut String| *answer = requested.rounded().to_string();
         Ok(host.apply_change(&self.key(), "setting it", change, rehearse)?)
-    }
-
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        self.parse_both(left, right).is_some_and(|(left, right)| left == right)
     }
 
     fn is_applied(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
@@ -113,9 +113,8 @@ fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ libc::EPERM) => {
             let words =
-                "this requires CAP_NET_ADMIN in the initial user namespace, not in that of a container"
-                    .to_owned();
-            ExplainedErrno { errno, words }.into()
+                "this requires CAP_NET_ADMIN in the initial user namespace, not in that of a container";
+            ExplainedErrno::error(errno, words)
         }
         _ => error,
     }

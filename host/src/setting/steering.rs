@@ -13,6 +13,7 @@ use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::netlink::sock_diag::SocketProtocol;
 use crate::{Host, HostError};
+use live::SteeringFailure;
 
 pub(super) use table::ReuseportGroup;
 pub use table::{SteeredSocket, SteeredSockets, SteeringTable};
@@ -31,7 +32,9 @@ pub fn steering_counts(
 ) -> Result<Option<SteeredSockets>, HostError> {
     let group = ReuseportGroup { namespace, protocol, local };
     let operation = format!("reading what the steering program of {} did", group.address());
-    host.call(&format!("steered/{}/{local}", protocol.name()), &operation, || live::steering_counts(&group))
+    host.call(&format!("steered/{}/{local}", protocol.name()), &operation, || {
+        live::steering_counts(&group).map_err(live::explain_error)
+    })
 }
 
 impl Knob for ReuseportGroup {
@@ -41,46 +44,34 @@ impl Knob for ReuseportGroup {
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let operation = format!("reading what steers {}", self.address());
-        host.call(&self.call_key(), &operation, || live::read(self))
-            .map(|text: String| SettingValue::new(text))
+        let read = || live::read(self).map_err(live::explain_error);
+        host.call::<String>(&self.call_key(), &operation, read).map(SettingValue::new)
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        if value.as_str() == "none" { Ok(()) } else { value.as_str().parse::<SteeringTable>().map(|_| ()) }
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        match value.as_str() {
+            "none" => Ok("none".to_owned()),
+            table => table.parse::<SteeringTable>().map(|table| table.sorted().to_string()),
+        }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let what = format!("steering {}", self.address());
         if !host.is_live() {
             let current = self.read(host)?;
-            if current.as_str() != "none" && current.as_str().parse::<SteeringTable>().is_err() {
+            if self.canonical(&current).is_err() {
                 return Err(WriteRefusal::Reason(live::foreign_program_reason(current.as_str())));
             }
+            return Ok(host.apply_change_to(&self.call_key(), &what, || Ok(()), &value.as_str())?);
         }
-        let operation = format!("steering {}", self.address());
-        let mut reason = None;
-        let change = || {
-            let result = match value.as_str().parse::<SteeringTable>() {
-                Ok(table) => live::steer(self, &table),
-                Err(_) => live::release(self),
-            };
-            result.map_err(|failure| match failure {
-                live::SteeringFailure::Io(error) => error,
-                live::SteeringFailure::Reason(why) => {
-                    reason = Some(why);
-                    std::io::ErrorKind::Other.into()
-                }
-            })
+        let result = match value.as_str().parse::<SteeringTable>() {
+            Ok(table) => live::steer(self, &table),
+            Err(_) => live::release(self),
         };
-        let result = host.apply_change_to(&self.call_key(), &operation, change, &value.as_str());
-        match reason {
-            Some(why) => Err(WriteRefusal::Reason(why)),
-            None => Ok(result?),
-        }
-    }
-
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        let table = |value: &SettingValue| value.as_str().parse().map(SteeringTable::sorted).ok();
-        left == right || table(left).is_some_and(|left_table| Some(left_table) == table(right))
+        result.map_err(|failure| match failure {
+            SteeringFailure::Io(error) => HostError::Call { what, source: live::explain_error(error) }.into(),
+            SteeringFailure::Reason(why) => WriteRefusal::Reason(why),
+        })
     }
 }
 

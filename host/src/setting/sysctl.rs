@@ -25,7 +25,7 @@ impl SysctlKnob<'_> {
 
     pub(super) fn on_interface(&self, new_interface: &str) -> Option<String> {
         let (before, _, after) = self.split_interface()?;
-        Some(dotted_name(&format!("{before}/{new_interface}/{after}")))
+        Some(swap_separators(&format!("{before}/{new_interface}/{after}")))
     }
 
     /// The path before the interface, the interface, and the path after it.
@@ -57,16 +57,15 @@ impl Knob for SysctlKnob<'_> {
         host.read(&self.path()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        if value.as_str().contains('\n') { Err("one line") } else { Ok(()) }
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        if value.as_str().contains('\n') {
+            return Err("one line");
+        }
+        Ok(value.as_str().split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         Ok(host.write(&self.path(), value.as_str())?)
-    }
-
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        left.as_str().split_whitespace().eq(right.as_str().split_whitespace())
     }
 
     // A network namespace shows some sysctls of the whole machine read-only
@@ -95,11 +94,7 @@ fn relative_path(name: &str) -> String {
     }
 }
 
-/// The dotted name of a path.
-fn dotted_name(path: &str) -> String {
-    swap_separators(path)
-}
-
+/// The path of a dotted name, and the dotted name of a path.
 fn swap_separators(name: &str) -> String {
     let swap = |letter| match letter {
         '.' => '/',

@@ -43,16 +43,6 @@ impl ThreadKnob {
             _ => Err(ended_error(self.tid)),
         }
     }
-
-    /// Checks the start time afterwards, because another thread may get the id between the two
-    /// reads.
-    fn read_status(&self, host: &Host) -> Result<String, HostError> {
-        let text = host
-            .read(&self.status_path())
-            .map_err(|error| if error.is_ended() { ended_error(self.tid) } else { error })?;
-        self.check_running(host)?;
-        Ok(text)
-    }
 }
 
 impl Knob for ThreadKnob {
@@ -64,16 +54,16 @@ impl Knob for ThreadKnob {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let garbled = |reason: String| HostError::Garbled { path: self.status_path(), reason };
-        match parse_allowed_cpus(&self.read_status(host)?) {
-            Some(Ok(cpus)) => Ok(SettingValue::new(cpus.to_string())),
-            Some(Err(why)) => Err(garbled(format!("Cpus_allowed_list: {why}"))),
-            None => Err(garbled("no Cpus_allowed_list".to_owned())),
-        }
+        let cpus = host
+            .read_parsed(&self.status_path(), parse_allowed_cpus)
+            .map_err(|error| if error.is_ended() { ended_error(self.tid) } else { error })?;
+        // Afterwards, because another thread may get the id between the two reads.
+        self.check_running(host)?;
+        Ok(SettingValue::new(cpus))
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        parse(value).map(|_| ())
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        parse(value).map(|cpus| cpus.to_string())
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
@@ -92,11 +82,6 @@ impl Knob for ThreadKnob {
         Ok(())
     }
 
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        let left = parse(left);
-        left.is_ok() && left == parse(right)
-    }
-
     fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("taskset -pc {value} {}", self.tid))
     }
@@ -108,12 +93,9 @@ fn parse(value: &SettingValue) -> Result<CpuSet, &'static str> {
 
 /// All possible CPUs if the list has all online CPUs: a thread without affinity stays without one.
 fn widen(host: &Host, cpus: &CpuSet) -> CpuSet {
-    let list = |name: &str| {
-        let text = host.read(&format!("/sys/devices/system/cpu/{name}")).ok()?;
-        CpuSet::from_list(&text).ok()
-    };
+    let list = |name: &str| host.read_parsed(&format!("/sys/devices/system/cpu/{name}"), CpuSet::from_list);
     match (list("online"), list("possible")) {
-        (Some(online), Some(possible)) if online.iter().all(|cpu| cpus.contains(cpu)) => {
+        (Ok(online), Ok(possible)) if online.iter().all(|cpu| cpus.contains(cpu)) => {
             cpus.iter().chain(possible.iter()).collect()
         }
         _ => cpus.clone(),
@@ -121,24 +103,21 @@ fn widen(host: &Host, cpus: &CpuSet) -> CpuSet {
 }
 
 fn ended_error(tid: u32) -> HostError {
-    let words = "it has ended".to_owned();
-    let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
+    let source = ExplainedErrno::error(libc::ENOENT, "it has ended");
     HostError::Call { what: format!("thread {tid}"), source }
 }
 
 fn explain_error(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let words = match errno {
-        libc::ESRCH => {
-            return ExplainedErrno { errno: libc::ENOENT, words: "it has ended".to_owned() }.into();
-        }
+        libc::ESRCH => return ExplainedErrno::error(libc::ENOENT, "it has ended"),
         libc::EPERM => "it is another user's thread, which requires CAP_SYS_NICE: run it as root".to_owned(),
         libc::EINVAL => format!(
             "its control group (cpuset) lets it have none of the CPUs {cpus}, they are not online, or it is bound by the kernel"
         ),
         _ => return std::io::Error::from_raw_os_error(errno),
     };
-    ExplainedErrno { errno, words }.into()
+    ExplainedErrno::error(errno, words)
 }
 
 /// A `status` file with another list.

@@ -74,14 +74,14 @@ impl Knob for UnitDropIn<'_> {
         host.call::<String>(&self.key(), "reading it", || self.list()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
         let is_own_text = value.as_str().is_empty() || value.as_str().starts_with(MARK);
-        if is_own_text { Ok(()) } else { Err("a drop-in that linerate wrote, or nothing") }
+        if is_own_text { Ok(value.to_string()) } else { Err("a drop-in that linerate wrote, or nothing") }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let current = self.read(host)?;
-        if self.check(&current).is_err() {
+        if self.canonical(&current).is_err() {
             let path = self.path();
             return Err(WriteRefusal::Reason(format!("{path} was not written by linerate: move it away")));
         }

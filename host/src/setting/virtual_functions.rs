@@ -58,8 +58,8 @@ impl Knob for VirtualFunctions<'_> {
         host.read(&self.path()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        value.as_str().parse::<u16>().map(|_| ()).map_err(|_| EXPECTED)
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
+        value.as_str().parse::<u16>().map(|number| number.to_string()).map_err(|_| EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

@@ -66,13 +66,16 @@ impl MachineState {
     }
 
     /// `None` if the version is unknown.
-    pub fn kernel_is_at_least(&self, major: u32, minor: u32) -> Option<bool> {
-        version(self.kernel.value()?).map(|version| version >= (major, minor))
+    pub fn kernel_is_at_least(&self, version: KernelVersion) -> Option<bool> {
+        self::version(self.kernel.value()?).map(|own_version| own_version >= version)
     }
 }
 
+/// Major and minor number.
+pub type KernelVersion = (u32, u32);
+
 /// Returns 6 and 18 for `6.18.0-rc1`.
-pub(super) fn version(release: &str) -> Option<(u32, u32)> {
+pub(super) fn version(release: &str) -> Option<KernelVersion> {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }

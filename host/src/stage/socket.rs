@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::Known;
 
@@ -105,8 +106,9 @@ pub struct SocketState {
     pub descriptors: Vec<(u32, u32)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SteeringState {
     /// By hash of addresses and ports.
     Hash,

@@ -34,7 +34,8 @@ impl PacketSpread {
         let mut spreads: Vec<Self> = Vec::new();
         for link in path.link.iter().filter(|link| has_own_queues(path, link)) {
             let order = order(&path.machine, &cpus, node_of_link(link), &queue_counts);
-            let spread = Self::with_interrupts(path, link, &order, policy);
+            let keeps_interrupts = policy.interrupts_stay || policy.stays.contains(&link.interface);
+            let spread = interrupts::place_vectors(path, &link.interface, &order, keeps_interrupts);
             for cpu in spread.receive_interrupts.values() {
                 *queue_counts.entry(*cpu).or_default() += 1;
             }
@@ -49,22 +50,6 @@ impl PacketSpread {
         Some(spreads)
     }
 
-    fn with_interrupts(path: &PacketPath, link: &LinkState, order: &[u32], policy: &SpreadPolicy) -> Self {
-        let interface = link.interface.clone();
-        let keeps_interrupts = policy.interrupts_stay || policy.stays.contains(&interface);
-        let placement = interrupts::place_vectors(path, &interface, order, keeps_interrupts);
-        Self {
-            interface,
-            receive_interrupts: placement.receive,
-            transmit_interrupts: placement.transmit,
-            managed: placement.managed,
-            receive: BTreeMap::new(),
-            transmit: BTreeMap::new(),
-        }
-    }
-}
-
-impl PacketSpread {
     /// Whether the spread uses more CPUs for packets than now, or the current number is unknown.
     pub fn uses_more_cpus(&self, path: &PacketPath) -> bool {
         let current_sets = || {
@@ -84,8 +69,16 @@ impl PacketSpread {
     }
 }
 
+/// What tells a placement from another one: its CPUs, and counts that are better if they are lower.
+type Score = (Vec<u32>, [usize; 3]);
+
+/// Whether a placement has the same CPUs as the best one, and no higher count.
+fn is_as_good((cpus, counts): &Score, (best_cpus, best_counts): &Score) -> bool {
+    cpus == best_cpus && counts.iter().zip(best_counts).all(|(count, best)| count <= best)
+}
+
 /// Packets of veth, tun and similar interfaces are processed on the sender's CPU.
-fn has_own_queues(path: &PacketPath, link: &LinkState) -> bool {
+pub(in crate::stage) fn has_own_queues(path: &PacketPath, link: &LinkState) -> bool {
     match link.device.value() {
         Some(device) => *device != DeviceKind::Software,
         None => !path.irq.vectors(&link.interface).is_empty(),

@@ -36,6 +36,10 @@ impl<'a> HostView<'a> {
         (seconds > 0.0).then_some(seconds)
     }
 
+    pub(in crate::stage) fn links_up(&self) -> impl Iterator<Item = &'a LinkState> + use<'a> {
+        self.now.link.iter().filter(|link| link.is_up())
+    }
+
     /// Growth of a counter per second. `None` without two readings, or if it shrank because its
     /// source was recreated.
     pub fn rate(&self, counter: impl Fn(&PacketPath) -> Option<u64>) -> Option<f64> {

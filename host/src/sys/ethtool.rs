@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::ethtool::LinkDriver;
+use crate::netlink::attribute::text;
 
 pub(crate) use flow_spec::read_rule as parse_rule;
 pub(crate) use rule_text::RuleSpec;
@@ -34,16 +35,11 @@ pub(crate) fn driver(interface: &str) -> io::Result<LinkDriver> {
     info[..4].copy_from_slice(&GET_DRIVER.to_ne_bytes());
     // SAFETY: `info` has the size and the command of struct ethtool_drvinfo, whose fields are bytes and words.
     unsafe { ioctl(interface, (&raw mut info).cast()) }?;
-    let text = |range: std::ops::Range<usize>| {
-        let bytes = &info[range];
-        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..length]).into_owned()
-    };
     Ok(LinkDriver {
-        name: text(DRIVER_NAME),
-        version: text(DRIVER_VERSION),
-        firmware: text(DRIVER_FIRMWARE),
-        bus: text(DRIVER_BUS),
+        name: text(&info[DRIVER_NAME]),
+        version: text(&info[DRIVER_VERSION]),
+        firmware: text(&info[DRIVER_FIRMWARE]),
+        bus: text(&info[DRIVER_BUS]),
     })
 }
 

@@ -1,10 +1,11 @@
 //! Size of an iptables table: `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`.
 
+use std::io;
 use std::os::fd::AsRawFd;
-use std::{fmt, io};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 // Equal in linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
 const GET_INFO: libc::c_int = 64;
@@ -20,20 +21,12 @@ pub struct IptablesTable {
     pub hooks: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum IpFamily {
     Ip,
     Ip6,
-}
-
-impl fmt::Display for IpFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            IpFamily::Ip => "ip",
-            IpFamily::Ip6 => "ip6",
-        })
-    }
 }
 
 /// struct ipt_getinfo, and the equal ip6t_getinfo.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use linerate_engine::steer::{self, CpuTable, SteeringProgram};
-use linerate_host::setting::{SteeringTable, steering_counts};
+use linerate_host::setting::{SteeredSockets, SteeringTable, steering_counts};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_testkit::skip;
@@ -69,7 +69,7 @@ impl Group {
         self.setting.read(&Host::live()).expect("read").to_string()
     }
 
-    fn steered_sockets(&self) -> linerate_host::setting::SteeredSockets {
+    fn steered_sockets(&self) -> SteeredSockets {
         let Setting::Steering { namespace, .. } = &self.setting else { unreachable!() };
         steering_counts(&Host::live(), *namespace, self.protocol, self.local).expect("read").expect("steered")
     }
@@ -101,10 +101,7 @@ impl Udp {
     /// A table with one socket per CPU, in turn.
     fn table(&self, cpus: &[u32]) -> SteeringTable {
         let by_cpu = cpus.iter().zip(self.cookies().into_iter().cycle());
-        SteeringTable {
-            by_cpu: by_cpu.map(|(cpu, cookie)| (*cpu, vec![cookie])).collect(),
-            ..SteeringTable::default()
-        }
+        steering_table(by_cpu.map(|(cpu, cookie)| (*cpu, vec![cookie])))
     }
 
     /// Sends [`FLOWS`] datagrams on a CPU, and returns the number that each socket gets.
@@ -131,6 +128,16 @@ impl Udp {
             std::thread::yield_now();
         }
     }
+}
+
+fn steering_table(by_cpu: impl IntoIterator<Item = (u32, Vec<u64>)>) -> SteeringTable {
+    SteeringTable { by_cpu: by_cpu.into_iter().collect(), ..SteeringTable::default() }
+}
+
+/// The cookies of the steered sockets that are open, or that are closed.
+fn steered_cookies(steered: &SteeredSockets, open: bool) -> Vec<u64> {
+    let sockets = steered.sockets.iter().filter(|socket| socket.present == open);
+    sockets.map(|socket| socket.cookie).collect()
 }
 
 fn reuseport(local: &mut SocketAddr, kind: SocketType) -> OwnedFd {
@@ -219,8 +226,7 @@ fn datagrams_of_a_closed_socket_go_to_other_sockets() {
     run_on_lab_host("datagrams_of_a_closed_socket_go_to_other_sockets", |cpus| {
         let mut udp = Udp::new("127.0.0.1", 4);
         let cookies = udp.cookies();
-        let by_cpu = BTreeMap::from([(cpus[0], cookies[..3].to_vec()), (cpus[1], cookies[3..].to_vec())]);
-        let table = SteeringTable { by_cpu, ..SteeringTable::default() };
+        let table = steering_table([(cpus[0], cookies[..3].to_vec()), (cpus[1], cookies[3..].to_vec())]);
         udp.group.steer(&table).expect("steered");
         let counts_by_hash = udp.spread(cpus[0]);
         assert!(
@@ -236,13 +242,8 @@ fn datagrams_of_a_closed_socket_go_to_other_sockets() {
         );
         assert_eq!(udp.group.value(), table.to_string(), "the value includes closed sockets");
         let steered_sockets = udp.group.steered_sockets();
-        let closed_cookies: Vec<u64> = steered_sockets
-            .sockets
-            .iter()
-            .filter(|socket| !socket.present)
-            .map(|socket| socket.cookie)
-            .collect();
-        assert_eq!((closed_cookies, steered_sockets.hashed_by_cpu), (vec![cookies[0]], BTreeMap::new()));
+        assert_eq!(steered_cookies(&steered_sockets, false), [cookies[0]]);
+        assert_eq!(steered_sockets.hashed_by_cpu, BTreeMap::new());
 
         udp.sockets.drain(..2);
         assert_eq!(udp.spread(cpus[0]), [FLOWS], "to a socket of another CPU");
@@ -267,14 +268,7 @@ fn tables_with_closed_sockets_are_set_and_attached() {
             assert_eq!(udp.group.value(), original.to_string(), "{is_attached}");
             assert_eq!(udp.spread(cpus[1]), single_socket_counts(0, 2, FLOWS));
             assert_eq!(udp.spread(cpus[0]).iter().sum::<usize>(), FLOWS, "by the kernel's hash");
-            let open_cookies: Vec<u64> = udp
-                .group
-                .steered_sockets()
-                .sockets
-                .iter()
-                .filter(|socket| socket.present)
-                .map(|socket| socket.cookie)
-                .collect();
+            let open_cookies = steered_cookies(&udp.group.steered_sockets(), true);
             assert_eq!(open_cookies, [udp.cookies()[0]], "{is_attached}");
         }
         drop(udp.sockets.remove(0));
@@ -291,8 +285,7 @@ fn no_datagram_is_lost_while_steering_tables_change() {
         let udp = Udp::new("127.0.0.1", 4);
         let cookies = udp.cookies();
         let tables: Vec<SteeringTable> = [[0, 1], [1, 0], [2, 3], [3, 3]]
-            .map(|at| cpus.iter().copied().zip(at.map(|at| vec![cookies[at]])).collect())
-            .map(|by_cpu| SteeringTable { by_cpu, ..SteeringTable::default() })
+            .map(|at| steering_table(cpus.iter().copied().zip(at.map(|at| vec![cookies[at]]))))
             .to_vec();
         let (received, done) = (AtomicUsize::new(0), AtomicBool::new(false));
         // Each CPU sends half, so that both have sent whenever IN_FLIGHT datagrams are received.
@@ -347,9 +340,8 @@ fn tcp_listeners_are_steered_by_cpu() {
             })
             .collect();
         let group = Group::new(SocketProtocol::Tcp, local);
-        let by_cpu =
-            cpus.iter().zip(&listeners).map(|(cpu, listener)| (*cpu, vec![cookie(listener)])).collect();
-        let table = SteeringTable { by_cpu, ..SteeringTable::default() };
+        let by_cpu = cpus.iter().zip(&listeners).map(|(cpu, listener)| (*cpu, vec![cookie(listener)]));
+        let table = steering_table(by_cpu);
         assert_eq!(group.value(), "none");
         group.steer(&table).expect("steered");
         assert_eq!(group.value(), table.to_string());
@@ -395,9 +387,7 @@ fn unsteerable_sockets_and_cpus_are_refused_with_the_reason() {
     run_on_lab_host("unsteerable_sockets_and_cpus_are_refused_with_the_reason", |cpus| {
         let mut udp = Udp::new("127.0.0.1", 2);
         let refusal = |table: &SteeringTable| udp.group.steer(table).expect_err("refused").to_string();
-        let table_of_unknown_socket =
-            SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![u64::MAX])]), ..SteeringTable::default() };
-        let error = refusal(&table_of_unknown_socket);
+        let error = refusal(&steering_table([(cpus[0], vec![u64::MAX])]));
         assert!(error.contains(&format!("socket {} is none of the group", u64::MAX)), "{error}");
         let error = refusal(&udp.table(&[99_999]));
         assert!(error.contains("there is no CPU 99999"), "{error}");
@@ -405,10 +395,7 @@ fn unsteerable_sockets_and_cpus_are_refused_with_the_reason() {
         let single_socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
         let group = Group::new(SocketProtocol::Udp, single_socket.local_addr().expect("bound"));
         assert_eq!(group.value(), "none");
-        let table = SteeringTable {
-            by_cpu: BTreeMap::from([(cpus[0], vec![cookie(&single_socket)])]),
-            ..SteeringTable::default()
-        };
+        let table = steering_table([(cpus[0], vec![cookie(&single_socket)])]);
         let error = group.steer(&table).expect_err("refused").to_string();
         assert!(error.contains("in no reuseport group"), "{error}");
         assert_eq!((udp.group.value(), group.value()), ("none".into(), "none".into()));

@@ -60,8 +60,7 @@ impl TunePlan {
 
 fn online(host: &Host) -> Result<CpuSet, PlanError> {
     const PATH: &str = "/sys/devices/system/cpu/online";
-    let text = host.read(PATH).map_err(|error| PlanError(error.to_string()))?;
-    CpuSet::from_list(&text).map_err(|error| PlanError(format!("{PATH}: {error}")))
+    host.read_parsed(PATH, CpuSet::from_list).map_err(|error| PlanError(error.to_string()))
 }
 
 /// The kernel applies a mask with offline CPUs only in part, or refuses it.

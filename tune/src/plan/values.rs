@@ -126,7 +126,7 @@ fn unchanged_reason(
 
 /// Sockets can ask for merged datagrams since Linux 5.0.
 fn merged_datagrams(path: &PacketPath) -> Option<String> {
-    if path.machine.kernel_is_at_least(5, 0) == Some(false) {
+    if path.machine.kernel_is_at_least((5, 0)) == Some(false) {
         return None;
     }
     let services = path.socket.services().iter().filter(|service| service.protocol == SocketProtocol::Udp);

@@ -127,7 +127,7 @@ fn cpus(source: &ProfileText<'_>, file: &FileCpus) -> Result<CpuPolicy, ProfileE
 /// The id of a finding, or all of a stage as `stage.*`.
 fn id(source: &ProfileText<'_>, id: &Spanned<String>) -> Result<String, ProfileError> {
     let name = id.get_ref();
-    let stage = name.strip_suffix(".*").and_then(StageName::from_name);
+    let stage = name.strip_suffix(".*").and_then(|name| name.parse::<StageName>().ok());
     if stage.is_none() && rule(name).is_none() {
         let message = format!(
             "'{name}' is no finding: ids are those that `linerate doctor` shows, or a stage's all, such as \"irq.*\""

@@ -68,7 +68,7 @@ fn rule_table(stage: &StageInfo) -> Table {
 }
 
 fn stage(name: &str) -> Option<StageInfo> {
-    let name = StageName::from_name(name)?;
+    let name = name.parse::<StageName>().ok()?;
     STAGES.into_iter().find(|stage| stage.name == name)
 }
 

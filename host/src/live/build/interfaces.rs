@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::Known;
 use crate::counter_sample::InterfaceSample;
 use crate::stage::irq::IrqVector;
 use crate::stage::link::LinkState;
 use crate::stage::rss::QueueCounts;
 use crate::stage::transmit::{QdiscState, TransmitQueueState};
-use crate::{CpuSet, Known};
 
 use super::input::{SnapshotInput, list};
 use super::interrupts::InterruptRates;
@@ -72,7 +72,7 @@ impl RateReader<'_> {
     }
 
     fn receive(&self) -> Known<Vec<ReceiveQueue>> {
-        if let (None, Some(why)) = (self.now.receive.value(), self.now.receive.why()) {
+        if let Some(why) = self.now.receive.why() {
             return Known::unknown(why);
         }
         let number = self.link.receive_queues.clone();
@@ -102,7 +102,7 @@ impl RateReader<'_> {
     }
 
     fn transmit(&self) -> Known<Vec<TransmitQueueSnapshot>> {
-        if let (None, Some(why)) = (self.now.transmit.value(), self.now.transmit.why()) {
+        if let Some(why) = self.now.transmit.why() {
             return Known::unknown(why);
         }
         let interface = self.link.interface.as_str();
@@ -201,11 +201,6 @@ impl<'a> QueuePairs<'a> {
         let count_of = |counts: &BTreeMap<u32, &QueueCounts>| counts.get(&queue).and_then(|item| count(item));
         rate(count_of(&self.before), count_of(&self.now), seconds)
     }
-}
-
-/// Whether two CPU lists overlap; unreadable lists do not.
-pub(super) fn overlap(left: &CpuSet, right: &CpuSet) -> bool {
-    left.iter().any(|cpu| right.contains(cpu))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::Known;
 use crate::counter_sample::CounterSample;
 use crate::netlink::DiagSocket;
-use crate::stage::socket::{self, SteeringState};
+use crate::stage::socket;
 
 use super::input::SnapshotInput;
 use crate::live::growth::rate_32;
@@ -32,7 +32,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
             name: service.name(),
             port: service.local.port(),
             pids: service.processes.value().into_iter().flatten().map(|process| process.pid).collect(),
-            steering: service.steering.value().copied().flatten().map(steering_name),
+            steering: service.steering.value().copied().flatten().map(|steering| steering.to_string()),
             sockets,
         })
     });
@@ -63,13 +63,4 @@ fn socket(
             seconds,
         ),
     })
-}
-
-fn steering_name(steering: SteeringState) -> String {
-    match steering {
-        SteeringState::Hash => "hash",
-        SteeringState::Cpu => "cpu",
-        SteeringState::Program => "program",
-    }
-    .to_owned()
 }

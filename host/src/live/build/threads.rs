@@ -5,7 +5,6 @@ use crate::stage::thread::{ServingThread, TICKS_PER_SECOND, TaskStat};
 use crate::{CpuSet, Known};
 
 use super::input::{SnapshotInput, list};
-use super::interfaces::overlap;
 use crate::live::growth::rate;
 use crate::live::snapshot::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
@@ -90,7 +89,7 @@ fn thread_locality(readings: &SnapshotInput<'_>, cpu: u32, packet_cpus: &CpuSet)
     let machine = &readings.path.machine;
     let node_cpus = machine.node_of(cpu).and_then(|node| machine.cpus_of(node));
     Some(match node_cpus {
-        Some(node_cpus) if !overlap(node_cpus, packet_cpus) => ThreadLocality::FarNode,
+        Some(cpus) if !cpus.iter().any(|cpu| packet_cpus.contains(cpu)) => ThreadLocality::FarNode,
         _ => ThreadLocality::OffQueue,
     })
 }

@@ -109,10 +109,9 @@ impl Knob for IptablesRule<'_> {
 
     fn name_error(&self) -> Option<String> {
         let is_command = |word: &str| {
-            let mut letters = word.chars();
-            let is_short_command = (letters.next(), letters.next()) == (Some('-'), word.chars().nth(1))
-                && word.chars().nth(1).is_some_and(|letter| SHORT_COMMANDS.contains(letter));
-            is_short_command || word.split('=').next().is_some_and(|name| COMMANDS.contains(&name))
+            let short_option = word.strip_prefix('-').and_then(|option| option.chars().next());
+            short_option.is_some_and(|letter| SHORT_COMMANDS.contains(letter))
+                || word.split('=').next().is_some_and(|name| COMMANDS.contains(&name))
         };
         let is_plain =
             |letter: char| letter == ' ' || (letter.is_ascii_graphic() && !"'\"\\`$;&|<>".contains(letter));
@@ -133,9 +132,9 @@ impl Knob for IptablesRule<'_> {
         host.call::<String>(&self.key(), &operation, || self.read_state()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+    fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
         let is_known = ["present", "absent", NO_TABLE].contains(&value.as_str());
-        if is_known { Ok(()) } else { Err("present, absent or no table") }
+        if is_known { Ok(value.to_string()) } else { Err("present, absent or no table") }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {

@@ -3,15 +3,16 @@
 //! nft prints rulesets in its own layout: newlines instead of semicolons, sorted sets, single
 //! elements without braces, priorities by name, default policies. Counters keep counting.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr};
 
 // Limit of nesting.
 const DEEPEST: usize = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[derive(Display, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum NftFamily {
     #[default]
     Inet,
@@ -23,27 +24,8 @@ pub enum NftFamily {
 }
 
 impl NftFamily {
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Inet, Self::Ip, Self::Ip6, Self::Arp, Self::Bridge, Self::Netdev]
-            .into_iter()
-            .find(|family| family.name() == name)
-    }
-
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Inet => "inet",
-            Self::Ip => "ip",
-            Self::Ip6 => "ip6",
-            Self::Arp => "arp",
-            Self::Bridge => "bridge",
-            Self::Netdev => "netdev",
-        }
-    }
-}
-
-impl fmt::Display for NftFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.into()
     }
 }
 
@@ -69,7 +51,7 @@ pub(super) fn is_single_table(text: &str, family: NftFamily, table: &str) -> boo
     let parts: Vec<&RulesetPart> = parts.iter().filter(|part| !is_word(part, ";")).collect();
     let (keyword, table_family, name) = match parts.as_slice() {
         [keyword, RulesetPart::Word(family), RulesetPart::Word(name), RulesetPart::Braces(_)] => {
-            (keyword, NftFamily::from_name(family), name)
+            (keyword, family.parse().ok(), name)
         }
         [keyword, RulesetPart::Word(name), RulesetPart::Braces(_)] => (keyword, Some(NftFamily::Ip), name),
         _ => return false,

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::root::ExplainedErrno;
 use crate::sys::sockopt::{set_word, word};
@@ -25,6 +26,8 @@ const LARGEST_MINIMUM: u32 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[derive(IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum SocketKnob {
     /// SO_INCOMING_CPU: a CPU, or `none`. Reuseport groups use it since Linux 6.2. The kernel sets
     /// it itself on a connected socket.
@@ -46,9 +49,6 @@ pub enum SocketKnob {
 }
 
 impl SocketKnob {
-    pub(crate) const ALL: [Self; 4] =
-        [SocketKnob::IncomingCpu, SocketKnob::BusyPoll, SocketKnob::ReceiveBuffer, SocketKnob::PathMtu];
-
     /// The name in messages.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -61,12 +61,7 @@ impl SocketKnob {
 
     /// The name in captures.
     pub(super) fn key(self) -> &'static str {
-        match self {
-            SocketKnob::IncomingCpu => "incoming_cpu",
-            SocketKnob::BusyPoll => "busy_poll",
-            SocketKnob::ReceiveBuffer => "receive_buffer",
-            SocketKnob::PathMtu => "path_mtu",
-        }
+        self.into()
     }
 }
 
@@ -219,8 +214,8 @@ fn write_buffer(
     // A default buffer can be restored only if the lock can be removed.
     let before = buffer_lock(socket)?;
     if before.is_none() && !is_requested {
-        let message = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)".to_owned();
-        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words: message }.into());
+        let words = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)";
+        return Err(ExplainedErrno::error(libc::EOPNOTSUPP, words));
     }
     let result = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
     match result {
@@ -250,9 +245,6 @@ fn path_mtu(socket: &impl AsFd) -> io::Result<(libc::c_int, libc::c_int)> {
         libc::AF_INET => Ok(v4),
         libc::AF_INET6 if word(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)? == 0 => Ok(v4),
         libc::AF_INET6 => Ok((libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)),
-        _ => {
-            let message = "it is no socket of IPv4 or IPv6".to_owned();
-            Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words: message }.into())
-        }
+        _ => Err(ExplainedErrno::error(libc::EOPNOTSUPP, "it is no socket of IPv4 or IPv6")),
     }
 }

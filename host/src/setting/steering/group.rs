@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::net::sockopt::socket_cookie;
 
 use super::program::SteeringMaps;
+use super::table::ReuseportGroup;
 use crate::netlink::sock_diag::SocketProtocol;
-use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
+use crate::netlink::{DiagSocket, diag_sockets};
 use crate::process::copy::copy;
 use crate::process::owners::DescriptorOwners;
 use crate::reuseport::{self, ChoosingProgram, GroupChooser};
@@ -32,17 +32,11 @@ pub(super) struct GroupMembers {
 }
 
 /// Sockets by cookie. `ENOENT` if there are none.
-pub(super) fn sockets(
-    (namespace, protocol, local): (u64, SocketProtocol, SocketAddr),
-) -> io::Result<BTreeMap<u64, DiagSocket>> {
+pub(super) fn sockets(group: &ReuseportGroup) -> io::Result<BTreeMap<u64, DiagSocket>> {
+    let ReuseportGroup { namespace, protocol, local } = *group;
     check_namespace(namespace)?;
-    let (number, state) = match protocol {
-        SocketProtocol::Udp => (libc::IPPROTO_UDP, SocketStates::Unconnected),
-        SocketProtocol::Tcp => (libc::IPPROTO_TCP, SocketStates::Listening),
-    };
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
-    let entries = diag_sockets(byte(family)?, byte(number)?, state)?;
+    let entries = diag_sockets(family, protocol)?;
     let is_at_address =
         |socket: &DiagSocket| socket.local.ip() == local.ip() && socket.local.port() == local.port();
     let sockets: BTreeMap<u64, DiagSocket> = entries
@@ -52,7 +46,7 @@ pub(super) fn sockets(
         .collect();
     if sockets.is_empty() {
         let words = format!("no {} socket is bound to {local}", protocol.name());
-        return Err(ExplainedErrno { errno: libc::ENOENT, words }.into());
+        return Err(ExplainedErrno::error(libc::ENOENT, words));
     }
     Ok(sockets)
 }
@@ -123,7 +117,7 @@ impl GroupMembers {
         let socket = self.sockets.get(&cookie).ok_or(io::ErrorKind::NotFound)?;
         let holders = match self.owners.descriptors_of(socket.inode) {
             Known::Value(holders) => holders,
-            Known::Unknown { why } => return Err(ExplainedErrno { errno: libc::EPERM, words: why }.into()),
+            Known::Unknown { why } => return Err(ExplainedErrno::error(libc::EPERM, why)),
         };
         let mut failure = None;
         for holder in holders {

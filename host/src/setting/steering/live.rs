@@ -32,8 +32,8 @@ impl From<io::Error> for SteeringFailure {
 
 /// Reads the steering as text.
 pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
-    let sockets = sockets(group.key()).map_err(explain_error)?;
-    match steering(group.protocol, &sockets).map_err(explain_error)? {
+    let sockets = sockets(group)?;
+    match steering(group.protocol, &sockets)? {
         GroupSteering::None => Ok("none".into()),
         GroupSteering::Foreign(name) => Ok(name),
         GroupSteering::Ours(program) => Ok(table(&program)?.to_string()),
@@ -42,8 +42,8 @@ pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
 
 // Counts of linerate's program; `None` if it is not attached.
 pub(super) fn steering_counts(group: &ReuseportGroup) -> io::Result<Option<SteeredSockets>> {
-    let sockets = sockets(group.key()).map_err(explain_error)?;
-    let GroupSteering::Ours(program) = steering(group.protocol, &sockets).map_err(explain_error)? else {
+    let sockets = sockets(group)?;
+    let GroupSteering::Ours(program) = steering(group.protocol, &sockets)? else {
         return Ok(None);
     };
     let (entries, present) = (program.table()?, program.sockets()?);
@@ -61,8 +61,8 @@ pub(super) fn steering_counts(group: &ReuseportGroup) -> io::Result<Option<Steer
 
 /// Attaches the program with this table, or replaces the table of the attached program.
 pub(super) fn steer(group: &ReuseportGroup, new_table: &SteeringTable) -> Result<(), SteeringFailure> {
-    let sockets = sockets(group.key()).map_err(explain_error)?;
-    let current = steering(group.protocol, &sockets).map_err(explain_error)?;
+    let sockets = sockets(group)?;
+    let current = steering(group.protocol, &sockets)?;
     let members = GroupMembers::of(group.address(), sockets);
     check(&members, new_table)?;
     match current {
@@ -72,21 +72,21 @@ pub(super) fn steer(group: &ReuseportGroup, new_table: &SteeringTable) -> Result
                 "it is steered by CPU, and by QUIC connection ID is another program, or the reverse: undo the first".into(),
             ))
         }
-        GroupSteering::Ours(mut program) => change(&mut program, &members, new_table).map_err(explain_failure),
-        GroupSteering::None => attach(&members, new_table).map_err(explain_failure),
+        GroupSteering::Ours(mut program) => change(&mut program, &members, new_table),
+        GroupSteering::None => attach(&members, new_table),
     }
 }
 
 pub(super) fn release(group: &ReuseportGroup) -> Result<(), SteeringFailure> {
-    let sockets = sockets(group.key()).map_err(explain_error)?;
-    let program = match steering(group.protocol, &sockets).map_err(explain_error)? {
+    let sockets = sockets(group)?;
+    let program = match steering(group.protocol, &sockets)? {
         GroupSteering::None => return Ok(()),
         GroupSteering::Foreign(name) => return Err(SteeringFailure::Reason(foreign_program_reason(&name))),
         GroupSteering::Ours(program) => program,
     };
     let members = GroupMembers::of(group.address(), sockets);
-    let socket = members.copy_any().map_err(explain_error)?;
-    detach(socket.as_fd()).map_err(explain_error)?;
+    let socket = members.copy_any()?;
+    detach(socket.as_fd())?;
     // The kernel removes the sockets later, and until then they cannot be in the map of another
     // program.
     for place in program.sockets()?.into_keys() {
@@ -226,21 +226,14 @@ fn rows() -> io::Result<u32> {
     Ok(possible_cpus()?.into_iter().max().map_or(1, |last| last + 1))
 }
 
-fn explain_failure(failure: SteeringFailure) -> SteeringFailure {
-    match failure {
-        SteeringFailure::Io(error) => SteeringFailure::Io(explain_error(error)),
-        refusal @ SteeringFailure::Reason(_) => refusal,
-    }
-}
-
 // Adds the required capabilities, which the kernel does not report: CAP_BPF and CAP_PERFMON to
 // load programs that read its memory, CAP_NET_ADMIN to attach them, CAP_SYS_ADMIN to find a
 // program by its id, CAP_SYS_PTRACE to copy sockets of other processes.
-fn explain_error(error: io::Error) -> io::Error {
+pub(super) fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
             let words = "this requires CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_SYS_PTRACE: run it as root";
-            ExplainedErrno { errno, words: words.into() }.into()
+            ExplainedErrno::error(errno, words)
         }
         _ => error,
     }

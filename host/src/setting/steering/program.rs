@@ -172,9 +172,8 @@ pub(super) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Possible CPUs, in the order of per-CPU values.
 pub(super) fn possible_cpus() -> io::Result<Vec<u32>> {
-    let list = Host::live().read("/sys/devices/system/cpu/possible").map_err(io::Error::other)?;
-    let cpus = CpuSet::from_list(list.trim()).map_err(io::Error::other)?;
-    Ok(cpus.iter().collect())
+    let cpus = Host::live().read_parsed("/sys/devices/system/cpu/possible", CpuSet::from_list);
+    cpus.map(|cpus| cpus.iter().collect()).map_err(io::Error::other)
 }
 
 fn steering_program(object: &mut Ebpf) -> io::Result<&mut SkReuseport> {

@@ -78,10 +78,6 @@ pub(in crate::setting) struct ReuseportGroup {
 }
 
 impl ReuseportGroup {
-    pub(super) fn key(&self) -> (u64, SocketProtocol, SocketAddr) {
-        (self.namespace, self.protocol, self.local)
-    }
-
     pub(super) fn address(&self) -> String {
         format!("{} {}", self.protocol.name(), self.local)
     }

@@ -17,17 +17,17 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Switch it off for iptables and ip6tables, if no firewall of this host filters bridged packets.",
     caveats: "Docker, Kubernetes or libvirt's nwfilter filter or translate bridged packets by iptables: containers lose \
               their isolation or their service addresses without it.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
 const FILE: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 /// Bridged packets per second below which the cost does not matter.
 const BUSY: f64 = 10_000.0;
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let network = &view.now.virtual_network;
     if network.bridge_netfilter != Some(true) {
-        return Vec::new();
+        return None;
     }
     let is_bridge = |name: &str| network.port(name).is_some_and(|port| port.kind == PortKind::Bridge);
     let is_bridged = |port: &&VirtualPort| port.master.as_deref().is_some_and(is_bridge);
@@ -38,7 +38,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let rates = ports.iter().flat_map(|port| ["rx_packets", "tx_packets"].map(|name| rate(port, name)));
     let per_second: f64 = rates.flatten().sum();
     if per_second < BUSY {
-        return Vec::new();
+        return None;
     }
     // Programs that run containers switch it on because they need it.
     let has_containers = ports.iter().any(|port| port.kind == PortKind::Veth);
@@ -52,5 +52,5 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     );
     let commands =
         ["iptables", "ip6tables"].map(|table| format!("sysctl -w net.bridge.bridge-nf-call-{table}=0"));
-    vec![if has_containers { rule_match } else { RuleMatch { commands: commands.into(), ..rule_match } }]
+    Some(if has_containers { rule_match } else { RuleMatch { commands: commands.into(), ..rule_match } })
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{FilterState, IptablesTableState, NftTable};
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
-use crate::setting::NftFamily;
 use crate::stage::HostView;
 use crate::{Known, Setting};
 
@@ -20,7 +19,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Unload the modules of empty iptables tables, and delete empty nftables tables.",
     caveats: "A firewall service, a container engine or a load balancer owns the tables and will fill them, or a chain's \
              policy drops packets.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
 /// An empty table, the source of its rule count, its number of hooks, and the command that removes
@@ -37,12 +36,12 @@ enum TableRemoval {
     Command(String),
 }
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let tables = empty_tables(&view.now.filter);
     let hooks: u32 = tables.iter().map(|table| table.hooks).sum();
     let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
     let title = match names.as_slice() {
-        [] => return Vec::new(),
+        [] => return None,
         [name] => format!("The table {name} holds no rule and is at {} all the same", count_of_hooks(hooks)),
         _ => format!(
             "{} tables hold no rule and are at {} all the same: {}",
@@ -60,7 +59,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             None => rule_match,
         };
     }
-    vec![rule_match]
+    Some(rule_match)
 }
 
 fn count_of_hooks(hooks: u32) -> String {
@@ -95,9 +94,9 @@ fn empty_nftables(table: &NftTable) -> Option<EmptyTable> {
         name: format!("nftables {family} {name}"),
         read_from: "nfnetlink, NFT_MSG_GETCHAIN",
         hooks: *hooks,
-        removal: Some(match NftFamily::from_name(family) {
-            Some(family) => TableRemoval::Change(Setting::NftTable { family, table: name.clone() }),
-            None => TableRemoval::Command(format!("nft delete table {family} {name}")),
+        removal: Some(match family.parse() {
+            Ok(family) => TableRemoval::Change(Setting::NftTable { family, table: name.clone() }),
+            Err(_) => TableRemoval::Command(format!("nft delete table {family} {name}")),
         }),
     })
 }

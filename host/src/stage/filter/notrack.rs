@@ -53,14 +53,14 @@ pub(in crate::stage) const RULE: Rule = Rule {
     caveats: "The service, or an address of it, is behind NAT or IPVS on this host, such as a port that Docker \
               or Podman publishes, or a service address of Kubernetes; or rules about the state of its flows \
               are required.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let filter = &view.now.filter;
-    let Some(Some(conntrack)) = filter.conntrack.value() else { return Vec::new() };
+    let conntrack = filter.conntrack.value()?.as_ref()?;
     if has_only_old_entries(view) {
-        return Vec::new();
+        return None;
     }
     let loss = conntrack_loss(view, conntrack);
     let fill = fill_level(conntrack).filter(|share| *share >= NEARLY_FULL);
@@ -70,7 +70,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         .udp_services()
         .filter(|service| loss.is_some() || fill.is_some() || view.matters(service))
         .collect();
-    let Some(service) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
+    let service = services.first().filter(|_| filter.tracks() == Some(true))?;
     let severity = match (&loss, fill) {
         (Some(ConntrackLoss { now: true, .. }), _) | (_, Some(_)) => Severity::High,
         (Some(_), _) => Severity::Medium,
@@ -91,7 +91,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if loss.is_none() && fill.is_none() {
         rule_match = rule_match.costs_per(CostUnit::UdpDatagram);
     }
-    vec![add_remedy(rule_match, filter, &services)]
+    Some(add_remedy(rule_match, filter, &services))
 }
 
 /// Whether entries are the only sign of tracking, and no rule is left that could request it.
@@ -105,7 +105,7 @@ fn has_only_old_entries(view: &HostView<'_>) -> bool {
     hooks.filter(|hook| hook.function.contains("conntrack_in")).count() == 0
         && filter.nftables.value().is_some_and(Vec::is_empty)
         && filter.iptables.value().is_some_and(|tables| tables.iter().all(is_empty))
-        && view.now.machine.kernel_is_at_least(4, 10) == Some(true)
+        && view.now.machine.kernel_is_at_least((4, 10)) == Some(true)
 }
 
 struct ConntrackLoss {

@@ -6,6 +6,7 @@ use super::served_queues::{ServedQueues, VectorNames};
 use super::{InterfaceVectors, IrqState, IrqVector};
 use crate::cpu_set::ParseCpuSetError;
 use crate::interrupts::{self, InterruptLine};
+use crate::known::number;
 use crate::stage::softirq::NapiInstance;
 use crate::{CpuSet, Host, HostError, Known};
 
@@ -14,7 +15,7 @@ const DEBUG: &str = "/sys/kernel/debug/irq/irqs";
 
 impl IrqState {
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
-        let lines = interrupt_lines(host);
+        let lines = host.read_parsed(INTERRUPTS, interrupts::parse);
         let source = VectorSource {
             host,
             napi: NapiInstance::all(host).into_value().flatten().unwrap_or_default(),
@@ -26,7 +27,7 @@ impl IrqState {
                 interface: (*interface).to_owned(),
                 vectors: match &lines {
                     Ok(lines) => source.vectors(lines, interface),
-                    Err(reason) => Known::unknown(reason.clone()),
+                    Err(error) => Known::unknown(error.to_string()),
                 },
             })
             .collect();
@@ -38,12 +39,7 @@ impl IrqState {
 pub fn handler_names(host: &Host) -> Known<BTreeMap<u32, String>> {
     let names =
         |lines: BTreeMap<u32, InterruptLine>| lines.into_iter().map(|(irq, line)| (irq, line.name)).collect();
-    Known::from(interrupt_lines(host)).map(names)
-}
-
-fn interrupt_lines(host: &Host) -> Result<BTreeMap<u32, InterruptLine>, String> {
-    let text = host.read(INTERRUPTS).map_err(|error| error.to_string())?;
-    interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}"))
+    host.read_known(INTERRUPTS, interrupts::parse).map(names)
 }
 
 /// Both files exist since Linux 4.2 (drivers/base/cpu.c).
@@ -132,10 +128,8 @@ impl VectorSource<'_> {
 
     /// Receive and transmit queue by interrupt, as the kernel reports them.
     fn reported_queues(&self, interface: &str) -> BTreeMap<u32, Queues> {
-        let index = self.host.read(&format!("/sys/class/net/{interface}/ifindex")).ok();
-        let Some(index) = index.and_then(|text| text.trim().parse::<u32>().ok()) else {
-            return BTreeMap::new();
-        };
+        let path = format!("/sys/class/net/{interface}/ifindex");
+        let Ok(index) = self.host.read_parsed(&path, number::<u32>) else { return BTreeMap::new() };
         let mut queues: BTreeMap<u32, Queues> = BTreeMap::new();
         for napi in self.napi.iter().filter(|napi| napi.interface_index == index) {
             let Some(irq) = napi.irq else { continue };
@@ -235,11 +229,11 @@ impl VectorSource<'_> {
         Known::Value(text.ok().map(|text| text.contains("IRQD_AFFINITY_MANAGED")))
     }
 
-    fn mask(&self, irq: u32, file: &str) -> Result<CpuSet, VectorCpusError> {
+    fn mask(&self, irq: u32, file: &str) -> Result<CpuSet, HostError> {
         self.cpus(irq, file, CpuSet::from_mask)
     }
 
-    fn cpu_list(&self, irq: u32, file: &str) -> Result<CpuSet, VectorCpusError> {
+    fn cpu_list(&self, irq: u32, file: &str) -> Result<CpuSet, HostError> {
         self.cpus(irq, file, CpuSet::from_list)
     }
 
@@ -248,34 +242,16 @@ impl VectorSource<'_> {
         irq: u32,
         file: &str,
         parse: fn(&str) -> Result<CpuSet, ParseCpuSetError>,
-    ) -> Result<CpuSet, VectorCpusError> {
-        let path = format!("/proc/irq/{irq}/{file}");
-        let text = self.host.read(&path)?;
-        if text.is_empty() {
-            return Err(VectorCpusError::Empty { path });
-        }
-        parse(&text).map_err(|source| VectorCpusError::Garbled { path, source })
+    ) -> Result<CpuSet, HostError> {
+        self.host.read_parsed(&format!("/proc/irq/{irq}/{file}"), |text| match text {
+            "" => Err("empty".to_owned()),
+            text => parse(text).map_err(|error| error.to_string()),
+        })
     }
 }
 
 /// Receive and transmit queue of a vector.
 type Queues = (Option<u32>, Option<u32>);
-
-#[derive(Debug, thiserror::Error)]
-enum VectorCpusError {
-    #[error(transparent)]
-    Host(#[from] HostError),
-    #[error("{path}: {source}")]
-    Garbled { path: String, source: ParseCpuSetError },
-    #[error("{path}: empty")]
-    Empty { path: String },
-}
-
-impl VectorCpusError {
-    fn is_missing(&self) -> bool {
-        matches!(self, VectorCpusError::Host(error) if error.is_missing())
-    }
-}
 
 /// Receive and transmit queue by interrupt, derived from the names of the vectors.
 fn queues_by_name(

@@ -22,12 +22,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     caveats: "The CPUs of the NIC's node are kept for another NIC, or the service's threads are bound to the \
               other node. If irqbalance runs, first make it leave these interrupts alone, or it reverts the \
               change.",
-    check,
+    check: |view| view.links_up().filter_map(|link| match_interface(view, link)).collect(),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| match_interface(view, link)).collect()
-}
 
 fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let machine = &view.now.machine;

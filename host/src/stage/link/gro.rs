@@ -34,7 +34,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 fn find_service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     let services = view.now.socket.services();
     // Sockets can request merged datagrams since Linux 5.0.
-    let kernel_lacks_udp_gro = view.now.machine.kernel_is_at_least(5, 0) == Some(false);
+    let kernel_lacks_udp_gro = view.now.machine.kernel_is_at_least((5, 0)) == Some(false);
     let is_unmerged = |service: &&ServiceSockets| {
         let refuses_merged =
             service.sockets.iter().all(|socket| socket.known_options().is_some_and(|options| !options.gro));

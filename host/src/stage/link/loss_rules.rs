@@ -25,7 +25,7 @@ pub(in crate::stage) const HARDWARE_DROPS: Rule = Rule {
              PCIe width and flow control. If frames were damaged, check cable, optics and switch port. If \
              the driver got no buffers, check memory pressure.",
     caveats: "The load was a test, or a flood beyond the intended load of the service.",
-    check: hardware_drops,
+    check: |view| view.links_up().filter_map(|link| match_hardware_drops(view, link)).collect(),
 };
 
 pub(in crate::stage) const RING_SMALL: Rule = Rule {
@@ -41,7 +41,7 @@ pub(in crate::stage) const RING_SMALL: Rule = Rule {
     caveats: "Latency under load matters more than loss, because packets wait longer in a longer ring, which \
               also exceeds the CPU's cache; or the interface must not pause now, because most drivers reset \
               it to change its rings.",
-    check: ring_small,
+    check: |view| view.links_up().filter_map(|link| match_ring(view, link)).collect(),
 };
 
 pub(in crate::stage) const ALLOWANCE_EXCEEDED: Rule = Rule {
@@ -56,22 +56,19 @@ pub(in crate::stage) const ALLOWANCE_EXCEEDED: Rule = Rule {
     remedy: "A larger or network-optimized instance, or more of them. For tracked connections: security group rules that \
              allow the service's port from and to everywhere, which are not tracked.",
     caveats: "The counter rose in a test, or the losses are rare and the service's clients send again.",
-    check: allowance_exceeded,
+    check: |view| view.links_up().filter_map(|link| match_allowance_exceeded(view, link)).collect(),
 };
 
 fn is_hardware(reason: LossReason) -> bool {
     !matches!(reason, LossReason::Allowance(_))
 }
 
-fn hardware_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let match_link = |link: &LinkState| {
-        let loss_rate = measure(view, link, is_hardware)?;
-        let loss_amount = loss_rate.amount_and_share();
-        let title =
-            format!("{} loses {loss_amount}: {}", link.interface, describe_reasons(view, link, is_hardware));
-        Some(add_evidence(RuleMatch::new(loss_rate.severity, title), view, link, is_hardware))
-    };
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(match_link).collect()
+fn match_hardware_drops(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
+    let loss_rate = measure(view, link, is_hardware)?;
+    let loss_amount = loss_rate.amount_and_share();
+    let title =
+        format!("{} loses {loss_amount}: {}", link.interface, describe_reasons(view, link, is_hardware));
+    Some(add_evidence(RuleMatch::new(loss_rate.severity, title), view, link, is_hardware))
 }
 
 /// Loss reasons and counter names, largest first: growing counters if there are any, otherwise all.
@@ -111,10 +108,6 @@ fn add_evidence(
 /// packets.
 const MORE_THAN_BURSTS: f64 = 0.01;
 
-fn ring_small(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| match_ring(view, link)).collect()
-}
-
 fn match_ring(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let is_ring_loss = |reason| matches!(reason, LossReason::RingDry | LossReason::Overrun);
     let rings = link.rings.value().copied().flatten()?;
@@ -143,22 +136,17 @@ fn match_ring(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let setting = Setting::Rings { interface: link.interface.clone() };
     let rule_match =
         rule_match.change(setting, Some(SettingValue::from(rings)), SettingValue::from(longer_rings));
-    Some(add_evidence(rule_match, view, link, |reason| {
-        matches!(reason, LossReason::RingDry | LossReason::Overrun)
-    }))
+    Some(add_evidence(rule_match, view, link, is_ring_loss))
 }
 
-fn allowance_exceeded(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn match_allowance_exceeded(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let is_allowance = |reason| matches!(reason, LossReason::Allowance(_));
-    let match_link = |link: &LinkState| {
-        let loss_rate = measure(view, link, is_allowance)?;
-        let title = format!(
-            "{} of {} were delayed or dropped outside this machine: {}",
-            loss_rate.amount(),
-            link.interface,
-            describe_reasons(view, link, is_allowance)
-        );
-        Some(add_evidence(RuleMatch::new(loss_rate.severity, title), view, link, is_allowance))
-    };
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(match_link).collect()
+    let loss_rate = measure(view, link, is_allowance)?;
+    let title = format!(
+        "{} of {} were delayed or dropped outside this machine: {}",
+        loss_rate.amount(),
+        link.interface,
+        describe_reasons(view, link, is_allowance)
+    );
+    Some(add_evidence(RuleMatch::new(loss_rate.severity, title), view, link, is_allowance))
 }

@@ -152,12 +152,11 @@ fn driver(
 /// 16 bits.
 fn speed(host: &Host, base: &str) -> Result<Option<u64>, UnknownReason> {
     const MEGABIT: u64 = 1_000_000;
-    let path = format!("{base}/speed");
-    let text = match host.read(&path) {
+    let speed = match host.read_parsed(&format!("{base}/speed"), number::<i64>) {
         Err(error) if error.errno() == Some(libc::EINVAL) => return Ok(None),
-        text => text?,
+        speed => speed?,
     };
-    match number::<i64>(&text).map_err(|error| format!("{path}: {error}"))? {
+    match speed {
         i64::MIN..=0 | 65_535 | 4_294_967_295 => Ok(None),
         speed => Ok(u64::try_from(speed).ok().and_then(|speed| speed.checked_mul(MEGABIT))),
     }
@@ -187,10 +186,8 @@ fn node(
 
 /// Whether the text is like `0000:01:00.0`.
 fn is_pci_address(bus: &str) -> bool {
-    bus.split_once(':').is_some_and(|(domain, address)| {
-        !domain.is_empty()
-            && address.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
-    }) && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
+    bus.find(':').is_some_and(|colon| colon > 0)
+        && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
 }
 
 /// The queues in use: sysfs has a directory per queue.

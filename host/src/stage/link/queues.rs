@@ -69,9 +69,9 @@ fn count_cpus(view: &HostView<'_>) -> Option<QueueCpus> {
 
 /// Interfaces that are up and have a device.
 fn interfaces<'a>(view: &HostView<'a>) -> impl Iterator<Item = (&'a LinkState, u32)> {
-    let links = view.now.link.iter().filter(|link| link.is_up());
-    let links =
-        links.filter(|link| matches!(link.device.value(), Some(DeviceKind::Hardware | DeviceKind::Virtio)));
+    let links = view
+        .links_up()
+        .filter(|link| matches!(link.device.value(), Some(DeviceKind::Hardware | DeviceKind::Virtio)));
     links.filter_map(|link| Some((link, *link.receive_queues.value()?)))
 }
 

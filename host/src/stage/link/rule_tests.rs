@@ -7,7 +7,7 @@ use crate::Scope;
 use crate::finding::Rule;
 use crate::stage::irq::sample::vectors;
 use crate::stage::machine::NumaNode;
-use crate::stage::rss::sample::rps;
+use crate::stage::rss::sample::{driver, rps};
 use crate::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, sample};
 use crate::stage::{HostView, PacketPath};
 use crate::{CpuSet, Host, Severity};
@@ -33,11 +33,6 @@ fn path(cpus: u32, queues: u32, channels: Option<ChannelCounts>) -> PacketPath {
 
 fn combined(now: u32, max: u32) -> Option<ChannelCounts> {
     Some(ChannelCounts { combined: now, combined_max: max, ..ChannelCounts::default() })
-}
-
-fn driver(name: &str) -> Known<Option<LinkDriver>> {
-    let (version, firmware, bus) = Default::default();
-    Known::Value(Some(LinkDriver { name: name.into(), version, firmware, bus }))
 }
 
 fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {

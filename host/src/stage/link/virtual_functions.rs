@@ -21,15 +21,10 @@ pub(in crate::stage) const RULE: Rule = Rule {
     caveats: "The machines must migrate while they run, or the host's bridge filters or counts their \
               traffic: a virtual function bypasses both. On some NICs virtual functions also take queues \
               from the host.",
-    check,
+    check: |view| view.links_up().filter_map(|link| match_interface(view, link)).collect(),
 };
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let iommu = view.now.virtual_network.iommu;
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| match_interface(link, iommu)).collect()
-}
-
-fn match_interface(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let (Known::Value(Some(sriov)), Known::Value(Some(bridge))) = (&link.sriov, &link.bridge) else {
         return None;
     };
@@ -46,7 +41,11 @@ fn match_interface(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
         .evidence("virtual functions it can have", total, format!("{directory}/sriov_totalvfs"))
         .evidence("virtual functions it has", 0, format!("{directory}/sriov_numvfs"))
         .evidence("tap interfaces on its bridge", bridge.taps.clone(), bridge.read_from.clone())
-        .evidence_if("IOMMU", iommu.map(|is_on| if is_on { "on" } else { "off" }), "/sys/class/iommu");
+        .evidence_if(
+            "IOMMU",
+            view.now.virtual_network.iommu.map(|is_on| if is_on { "on" } else { "off" }),
+            "/sys/class/iommu",
+        );
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
     Some(rule_match.change(setting, Some(0), machines.min(total)))
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::Display;
 
 use crate::{CpuSet, Known};
 
@@ -52,8 +53,9 @@ pub struct VirtualPort {
     pub totals: BTreeMap<String, u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum PortKind {
     Bridge,
     Tap,
@@ -108,17 +110,6 @@ pub struct VirtualFunction {
     pub minimum_megabits_per_second: Option<u32>,
     /// 0 for no limit.
     pub maximum_megabits_per_second: Option<u32>,
-}
-
-impl fmt::Display for PortKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            PortKind::Bridge => "bridge",
-            PortKind::Tap => "tap",
-            PortKind::Macvtap => "macvtap",
-            PortKind::Veth => "veth",
-        })
-    }
 }
 
 /// `web1 (6001), machine-qemu-web1.scope`.

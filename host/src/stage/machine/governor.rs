@@ -43,7 +43,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Set the governor `performance` on the CPUs that process packets and run the service.",
     caveats: "Power or heat is limited, few CPUs are busy and gain more from the turbo frequency that idle \
               CPUs leave them, or another program (TuneD, the firmware) sets the governor: change it there.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
 /// Whether the CPU chooses its own frequency, so that `powersave` does not mean the lowest
@@ -52,14 +52,11 @@ fn sets_own_frequency(driver: Option<&str>) -> bool {
     matches!(driver, Some("intel_pstate" | "amd-pstate-epp" | "amd_pstate_epp"))
 }
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let machine = &view.now.machine;
     // A hypervisor need not follow the settings of a guest.
-    let (Some(Some(governors)), false) =
-        (machine.governors.value(), machine.hypervisor.value().is_some_and(|is_guest| *is_guest))
-    else {
-        return Vec::new();
-    };
+    let is_guest = machine.hypervisor.value().is_some_and(|is_guest| *is_guest);
+    let governors = machine.governors.value()?.as_ref().filter(|_| !is_guest)?;
     let driver = machine.frequency_driver.value().and_then(Option::as_deref);
     let is_slow =
         |governor: &str| matches!(governor, "powersave" | "ondemand" | "conservative" | "schedutil");
@@ -68,7 +65,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         .map(|(cpu, governor)| (*cpu, governor.as_str()))
         .filter(|(_, governor)| is_slow(governor))
         .collect();
-    let Some((first_cpu, first_governor)) = slow_cpus.iter().next() else { return Vec::new() };
+    let (first_cpu, first_governor) = slow_cpus.iter().next()?;
     let at_lowest =
         slow_cpus.values().any(|governor| *governor == "powersave") && !sets_own_frequency(driver);
     let severity = if at_lowest { Severity::Medium } else { Severity::Low };
@@ -92,7 +89,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         let setting = Setting::Governor { cpu: *cpu };
         rule_match = rule_match.change(setting, Some(governor), "performance");
     }
-    vec![rule_match]
+    Some(rule_match)
 }
 
 #[cfg(test)]

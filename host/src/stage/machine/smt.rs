@@ -32,12 +32,12 @@ pub(in crate::stage) const SHARED: Rule = Rule {
              its share of queues or RPS, with its own socket and thread, or leave the siblings of packet \
              CPUs idle.",
     caveats: "This is a fact, not a fault.",
-    check: check_shared,
+    check: |view| check_shared(view).into_iter().collect(),
 };
 
-fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let Some(cores) = view.now.machine.cores.value() else { return Vec::new() };
-    let Some(shared_core) = cores.iter().find(|core| core.len() > 1) else { return Vec::new() };
+fn check_shared(view: &HostView<'_>) -> Option<RuleMatch> {
+    let cores = view.now.machine.cores.value()?;
+    let shared_core = cores.iter().find(|core| core.len() > 1)?;
     let cpus: usize = cores.iter().map(crate::CpuSet::len).sum();
     let title = match cores.len() {
         1 => format!("{cpus} CPUs are hardware threads of one core"),
@@ -45,11 +45,11 @@ fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
     };
     let first = shared_core.iter().next().unwrap_or(0);
     let file = format!("/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list");
-    vec![RuleMatch::new(Severity::Note, title).evidence(
+    Some(RuleMatch::new(Severity::Note, title).evidence(
         format!("hardware threads of the core of CPU {first}"),
         shared_core.to_string(),
         file,
-    )]
+    ))
 }
 
 pub(in crate::stage) const OFF: Rule = Rule {
@@ -63,23 +63,23 @@ pub(in crate::stage) const OFF: Rule = Rule {
     kernels: "4.19 and later for the switch; measured on 4.6",
     remedy: "Switch hardware threads on, then spread queues or RPS over the new CPUs and give each its socket and thread.",
     caveats: "They are off for security (L1TF, MDS) or by licence, or latency of single packets matters more than their number.",
-    check: check_off,
+    check: |view| check_off(view).into_iter().collect(),
 };
 
-fn check_off(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_off(view: &HostView<'_>) -> Option<RuleMatch> {
     let machine = &view.now.machine;
     // `forceoff` cannot be reverted before the next boot.
     if machine.smt_control.value().and_then(Option::as_deref) != Some("off") {
-        return Vec::new();
+        return None;
     }
-    let Some(share) = busy_share(view).filter(|share| *share >= BUSY) else { return Vec::new() };
+    let share = busy_share(view).filter(|share| *share >= BUSY)?;
     let title = format!("Hardware threads are switched off, and the CPUs are {:.0} % busy", share * 100.0);
-    vec![
+    Some(
         RuleMatch::new(Severity::Note, title)
             .evidence("hardware threads", "off", CONTROL)
             .evidence("share of CPU time not idle, between the readings", share, proc_stat::PATH)
             .command(format!("echo on > {CONTROL}")),
-    ]
+    )
 }
 
 /// The non-idle share of CPU time between the readings.

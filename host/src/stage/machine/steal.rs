@@ -23,11 +23,11 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Nothing on this host fixes it: ask for dedicated CPUs, a machine type without CPU credits, or \
              fewer virtual CPUs than the physical host has free.",
     caveats: "The time was taken while the service was idle.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let Some(now) = view.now.machine.cpu_times.value() else { return Vec::new() };
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
+    let now = view.now.machine.cpu_times.value()?;
     let before = view.before.and_then(|before| before.machine.cpu_times.value());
     let cpu_ticks: Vec<(u32, u64, u64)> = now
         .iter()
@@ -44,7 +44,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let steal: u64 = cpu_ticks.iter().map(|(.., steal)| steal).sum();
     let share = share(steal, total);
     if total < FEWEST_TICKS || share <= NOTABLE {
-        return Vec::new();
+        return None;
     }
     let (when, severity) = match (before.is_some(), share > HEAVY) {
         (true, true) => ("between the readings", Severity::High),
@@ -66,7 +66,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         rule_match =
             rule_match.evidence(format!("ticks of steal on CPU {cpu}, of {total}"), *steal, proc_stat::PATH);
     }
-    vec![rule_match]
+    Some(rule_match)
 }
 
 fn share(part: u64, whole: u64) -> f64 {

@@ -20,27 +20,27 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Switch it off for UDP. It is a setting of the whole network namespace.",
     caveats: "Much of the host's UDP goes to connected sockets, for example of a resolver that queries other \
               servers, or of a QUIC or DTLS server that connects a socket for each client.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let route = &view.now.route;
     let is_on =
         (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
     // A socket alone is not enough: a DHCP client has one, too.
     let services: Vec<_> = view.udp_services().filter(|service| is_on && view.matters(service)).collect();
-    let Some(service) = services.first() else { return Vec::new() };
+    let service = services.first()?;
     let title = format!(
         "Each UDP packet is looked up among connected sockets first, and {} answers from sockets that are not connected",
         service.name()
     );
-    vec![
+    Some(
         RuleMatch::new(Severity::Low, title)
             .costs_per(CostUnit::UdpDatagram)
             .evidence(UDP, 1, UDP_PATH)
             .evidence("unconnected UDP services", services.len(), service.read_from.clone())
             .change(Setting::sysctl(UDP), Some(1), 0),
-    ]
+    )
 }
 
 #[cfg(test)]

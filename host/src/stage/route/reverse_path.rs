@@ -39,12 +39,11 @@ pub(in crate::stage) const VALIDATION: Rule = Rule {
     caveats: "The host routes for others, has several uplinks, its filter drops packets \
               (route.reverse-path-drops), or nothing in front of it drops packets with forged sources: a UDP service that answers them can be used for reflection attacks. If the \
               network filters at its edge (BCP 38), the host need not.",
-    check: check_validation,
+    check: |view| check_validation(view).into_iter().collect(),
 };
 
-fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let (major, minor) = CHEAP_WITHOUT_ACCEPT_LOCAL;
-    let needs_accept_local = view.now.machine.kernel_is_at_least(major, minor) == Some(false);
+fn check_validation(view: &HostView<'_>) -> Option<RuleMatch> {
+    let needs_accept_local = view.now.machine.kernel_is_at_least(CHEAP_WITHOUT_ACCEPT_LOCAL) == Some(false);
     let is_costly = |interface: &&InterfaceRoute| match interface.rp_filter.value() {
         Some(0) => needs_accept_local && interface.accept_local == Known::Value(false),
         Some(_) => true,
@@ -52,7 +51,7 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     };
     let interfaces: Vec<&InterfaceRoute> = view.now.route.interfaces.iter().filter(is_costly).collect();
     if interfaces.is_empty() {
-        return Vec::new();
+        return None;
     }
     // A router needs the filter, and at a low rate the second lookup costs nothing.
     let is_router = view.now.route.snmp("Ip.Forwarding") == Some(1);
@@ -67,8 +66,8 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
         .iter()
         .fold(rule_match, |rule_match, interface| add_interface(rule_match, interface, needs_accept_local));
     // A filter that drops packets may protect the host: `DROPS` proposes a weaker mode.
-    let has_changes = dependent_interfaces(&view.now.route).is_some() && check_drops(view).is_empty();
-    vec![if has_changes { rule_match } else { RuleMatch { changes: Vec::new(), ..rule_match } }]
+    let has_changes = dependent_interfaces(&view.now.route).is_some() && check_drops(view).is_none();
+    Some(if has_changes { rule_match } else { RuleMatch { changes: Vec::new(), ..rule_match } })
 }
 
 /// Other interfaces, whose value in effect is that of `all`, with their own smaller values. `None`
@@ -133,10 +132,10 @@ pub(in crate::stage) const DROPS: Rule = Rule {
     remedy: "Find out whose packets they are (`log_martians` names them), then set loose mode (2) if the \
              routing is asymmetric on purpose.",
     caveats: "The packets are forged: the filter does its work.",
-    check: check_drops,
+    check: |view| check_drops(view).into_iter().collect(),
 };
 
-fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_drops(view: &HostView<'_>) -> Option<RuleMatch> {
     let counter = |name: &'static str| move |path: &PacketPath| path.route.snmp(name);
     let dropped_and_received =
         |read: &dyn Fn(&'static str) -> Option<f64>| Some((read(DROPPED)?, read(RECEIVED)?));
@@ -145,10 +144,7 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
         Some(_) => ("per second", Severity::Medium, dropped_and_received(&|name| view.rate(counter(name)))),
         None => ("since boot", Severity::Low, dropped_and_received(&since_boot)),
     };
-    let Some((dropped, received)) = counts.filter(|(dropped, received)| *dropped > received * NOTABLE_SHARE)
-    else {
-        return Vec::new();
-    };
+    let (dropped, received) = counts.filter(|(dropped, received)| *dropped > received * NOTABLE_SHARE)?;
     let severity = if view.is_small_loss(dropped) { Severity::Note } else { severity };
     let title = format!(
         "The reverse-path filter dropped {} of {} packets {when}",
@@ -166,7 +162,7 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
                 .evidence(format!("rp_filter in effect on {name}"), 1, conf_path(name, "rp_filter"))
                 .change(Setting::sysctl(conf_name(name, "rp_filter")), interface.rp_filter_own.value(), 2)
         };
-    vec![view.now.route.interfaces.iter().filter(is_strict).fold(rule_match, add_strict_interface)]
+    Some(view.now.route.interfaces.iter().filter(is_strict).fold(rule_match, add_strict_interface))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{HashFields, RssState, queue_counts};
 use crate::netlink::qstats::QueueStatistics;
+use crate::setting::QueueDirection;
 use crate::setting::flow_hash::flow_hash;
 use crate::setting::rss_table::indirection;
 use crate::stage::link::LinkState;
@@ -40,7 +41,7 @@ impl RssState {
                 &action("the rules for flows"),
                 || receive::ntuple(interface),
             )),
-            queues: queue_counts::observe(link, statistics),
+            queues: queue_counts(link, statistics, QueueDirection::Receive),
         }
     }
 }

@@ -24,14 +24,6 @@ pub struct QueueCounts {
 }
 
 /// `None` without a source.
-pub(super) fn observe(
-    link: &LinkState,
-    statistics: &Known<Option<QueueStatistics>>,
-) -> Known<Option<Vec<QueueCounts>>> {
-    queue_counts(link, statistics, QueueDirection::Receive)
-}
-
-/// `None` without a source.
 pub(crate) fn queue_counts(
     link: &LinkState,
     statistics: &Known<Option<QueueStatistics>>,
@@ -153,7 +145,7 @@ pub(crate) fn parse_counter_name(name: &str) -> impl Iterator<Item = (QueueCount
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::rss::sample::link;
+    use crate::stage::rss::sample::{driver, link};
 
     fn counts(names: &[(&str, u64)], direction: QueueDirection, max_queues: u32) -> Vec<QueueCounts> {
         counts_of(&link("eth0", max_queues), names, direction, max_queues)
@@ -172,8 +164,7 @@ mod tests {
     #[test]
     fn packets_that_xdp_drops_on_virtio_are_no_drops_of_its_queue() {
         let mut virtio = link("eth0", 1);
-        let Known::Value(Some(driver)) = &mut virtio.driver else { unreachable!("the driver is set") };
-        driver.name = "virtio_net".into();
+        virtio.driver = driver("virtio_net");
         for prefix in ["rx_queue_0", "rx0"] {
             let names = ["packets", "drops", "xdp_drops"].map(|name| format!("{prefix}_{name}"));
             let names = [(names[0].as_str(), 90), (names[1].as_str(), 12), (names[2].as_str(), 10)];

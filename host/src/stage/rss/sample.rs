@@ -9,19 +9,19 @@ use crate::stage::softirq::{InterfaceRps, RpsQueue};
 use crate::stage::transmit::TransmitState;
 use crate::{CpuSet, Known};
 
+/// A driver whose device is on PCI.
+pub(crate) fn driver(name: &str) -> Known<Option<LinkDriver>> {
+    let (version, firmware) = Default::default();
+    Known::Value(Some(LinkDriver { name: name.into(), version, firmware, bus: "0000:01:00.0".into() }))
+}
+
 /// A hardware interface with this many queues each way, and nothing else known.
 pub(crate) fn link(interface: &str, queues: u32) -> LinkState {
-    let driver = LinkDriver {
-        name: "ice".into(),
-        version: String::new(),
-        firmware: String::new(),
-        bus: "0000:01:00.0".into(),
-    };
     LinkState {
         interface: interface.into(),
         index: Known::Value(2),
         up: Known::Value(true),
-        driver: Known::Value(Some(driver)),
+        driver: driver("ice"),
         device: Known::Value(DeviceKind::Hardware),
         speed_bits_per_second: Known::Value(None),
         mtu_bytes: Known::Value(1500),

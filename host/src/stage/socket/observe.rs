@@ -9,7 +9,7 @@ use super::steering::{sort_by_place, steering};
 use super::{HostSockets, ServiceSockets, SocketOwner, SocketProtocol, SocketState, is_loopback};
 use crate::Scope;
 use crate::known::{UnknownReason, number};
-use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
+use crate::netlink::{DiagSocket, diag_sockets};
 use crate::process::owners::DescriptorOwners;
 use crate::reuseport::ChooserReader;
 use crate::{Host, Known};
@@ -94,22 +94,15 @@ impl HostSockets {
 
 impl SocketList {
     fn read(&self, host: &Host) -> Result<(Vec<DiagSocket>, &'static str), String> {
-        let (number, state, hex) = match self.protocol {
-            SocketProtocol::Udp => (libc::IPPROTO_UDP, SocketStates::Unconnected, "07"),
-            SocketProtocol::Tcp => (libc::IPPROTO_TCP, SocketStates::Listening, "0A"),
-        };
-        let byte = |number: libc::c_int| u8::try_from(number).unwrap_or_default();
         let action = format!("listing {} sockets (sock_diag)", self.name);
-        let result = host.call(&format!("sock_diag/{}", self.name), &action, || {
-            diag_sockets(byte(self.family), byte(number), state)
-        });
-        let diag_error = match result {
+        let list = || diag_sockets(self.family, self.protocol);
+        let diag_error = match host.call(&format!("sock_diag/{}", self.name), &action, list) {
             Ok(sockets) => return Ok((sockets, "sock_diag")),
             Err(error) => error.to_string(),
         };
         let path = self.path();
-        match host.read(path) {
-            Ok(text) => proc_net_sockets(&text, path, hex).map(|sockets| (sockets, path)),
+        match host.read_parsed(path, |text| proc_net_sockets(text, self.protocol)) {
+            Ok(sockets) => Ok((sockets, path)),
             // A kernel without IPv6, or with IPv6 disabled, has no such file.
             Err(error) if error.is_missing() && self.family == libc::AF_INET6 => Ok((Vec::new(), path)),
             Err(error) => Err(format!("{error}; {diag_error}")),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray as _;
 
 use crate::process::copy::copy;
 use crate::setting::{SocketKnob, socket_option_text};
@@ -54,9 +55,9 @@ fn read(inode: u64, pid: u32, descriptor: u32) -> io::Result<SocketOptions> {
         incoming_cpu: u32::try_from(option(libc::SO_INCOMING_CPU)?).ok(),
         gro: word(&socket, SOL_UDP, UDP_GRO).is_ok_and(|value| value != 0),
         receive_buffer_bytes: u64::try_from(option(libc::SO_RCVBUF)?).ok(),
-        knobs: SocketKnob::ALL
-            .into_iter()
-            .filter_map(|knob| Some((knob, socket_option_text(knob, &socket).ok()?)))
+        knobs: SocketKnob::VARIANTS
+            .iter()
+            .filter_map(|knob| Some((*knob, socket_option_text(*knob, &socket).ok()?)))
             .collect(),
     })
 }

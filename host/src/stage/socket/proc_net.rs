@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::SocketProtocol;
 use crate::netlink::DiagSocket;
 use crate::root::Host;
 
@@ -18,24 +19,27 @@ const DROPS: usize = 12;
 /// First and last port.
 pub(crate) type PortRange = (u16, u16);
 
-/// The sockets in this state: `07` for unconnected UDP sockets, `0A` for TCP listeners. Only UDP
-/// sockets have drops.
+/// Unconnected UDP sockets, or TCP listeners. Only UDP sockets have drops.
 ///
 /// Addresses are words in the byte order of the captured machine; they are read as little-endian.
-pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Vec<DiagSocket>, String> {
+pub(crate) fn proc_net_sockets(text: &str, protocol: SocketProtocol) -> Result<Vec<DiagSocket>, String> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map_or("", |(_, header)| header);
     if !header.contains("local_address") {
-        return Err(format!("{path}: its first line does not name 'local_address'"));
+        return Err("its first line does not name 'local_address'".to_owned());
     }
     // A truncated number is still a number.
     if !text.ends_with('\n') {
-        return Err(format!("{path}: line {}: cut short", text.lines().count()));
+        return Err(format!("line {}: cut short", text.lines().count()));
     }
-    let has_drops = state == "07" && header.split_whitespace().any(|name| name == "drops");
+    let state = match protocol {
+        SocketProtocol::Udp => "07",
+        SocketProtocol::Tcp => "0A",
+    };
+    let has_drops = protocol == SocketProtocol::Udp && header.split_whitespace().any(|name| name == "drops");
     let mut sockets = Vec::new();
     for (index, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
-        let parse_error = |item: &str| format!("{path}: line {}: no {item} in '{}'", index + 1, line.trim());
+        let parse_error = |item: &str| format!("line {}: no {item} in '{}'", index + 1, line.trim());
         let fields: Vec<&str> = line.split_whitespace().collect();
         let field = |number: usize| fields.get(number).copied();
         if field(STATE).ok_or_else(|| parse_error("state"))? != state {
@@ -72,12 +76,11 @@ pub fn udp_socket_drops(host: &Host, port: u16) -> Result<u64, String> {
     let mut drops = 0;
     // The files of the calling thread's network namespace. Without IPv6 the second file is missing.
     for (path, is_optional) in [("/proc/thread-self/net/udp", false), ("/proc/thread-self/net/udp6", true)] {
-        let text = match host.read(path) {
-            Ok(text) => text,
-            Err(_) if is_optional => continue,
+        let sockets = match host.read_parsed(path, |text| proc_net_sockets(text, SocketProtocol::Udp)) {
+            Ok(sockets) => sockets,
+            Err(error) if is_optional && error.is_missing() => continue,
             Err(error) => return Err(error.to_string()),
         };
-        let sockets = proc_net_sockets(&text, path, "07")?;
         let port_sockets = sockets.iter().filter(|socket| socket.local.port() == port);
         drops += port_sockets.filter_map(|socket| socket.drops).sum::<u64>();
     }
@@ -136,29 +139,29 @@ mod tests {
 
     #[test]
     fn only_unconnected_udp_sockets_are_read() {
-        let sockets = proc_net_sockets(UDP, "/proc/net/udp", "07").expect("read");
+        let sockets = proc_net_sockets(UDP, SocketProtocol::Udp).expect("read");
         let locals: Vec<String> = sockets.iter().map(|socket| socket.local.to_string()).collect();
         assert_eq!(locals, ["127.0.0.53:53", "0.0.0.0:8000"]);
         assert_eq!((sockets[1].inode, sockets[1].queued), (31_337, 0x34800));
         assert_eq!((sockets[1].drops, sockets[0].uid), (Some(8123), 101));
-        let sockets = proc_net_sockets(UDP6, "/proc/net/udp6", "07").expect("read");
+        let sockets = proc_net_sockets(UDP6, SocketProtocol::Udp).expect("read");
         assert_eq!(sockets[0].local.to_string(), "[::1]:53");
     }
 
     #[test]
     fn tcp_listeners_have_no_drop_count() {
-        let sockets = proc_net_sockets(TCP, "/proc/net/tcp", "0A").expect("read");
+        let sockets = proc_net_sockets(TCP, SocketProtocol::Tcp).expect("read");
         assert_eq!((sockets.len(), sockets[0].drops, sockets[0].local.port()), (1, None, 2024));
     }
 
     #[test]
-    fn malformed_socket_files_are_errors_with_path_and_line() {
-        let error = proc_net_sockets(&UDP[..UDP.len() - 160], "/proc/net/udp", "07").expect_err("cut");
-        assert_eq!(error, "/proc/net/udp: line 3: cut short");
-        let error = proc_net_sockets(&UDP.replace(" 8123", ""), "/proc/net/udp", "07").expect_err("no drops");
-        assert!(error.starts_with("/proc/net/udp: line 3: no drops in '700: "), "{error}");
-        let error = proc_net_sockets("", "/proc/net/udp", "07").expect_err("empty");
-        assert_eq!(error, "/proc/net/udp: its first line does not name 'local_address'");
+    fn malformed_socket_files_are_errors_with_the_line() {
+        let error = proc_net_sockets(&UDP[..UDP.len() - 160], SocketProtocol::Udp).expect_err("cut");
+        assert_eq!(error, "line 3: cut short");
+        let error = proc_net_sockets(&UDP.replace(" 8123", ""), SocketProtocol::Udp).expect_err("no drops");
+        assert!(error.starts_with("line 3: no drops in '700: "), "{error}");
+        let error = proc_net_sockets("", SocketProtocol::Udp).expect_err("empty");
+        assert_eq!(error, "its first line does not name 'local_address'");
         assert_eq!(port_range("32768\t60999\n"), Some((32_768, 60_999)));
         assert_eq!(port_range("32768\n"), None);
     }

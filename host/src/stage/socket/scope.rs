@@ -7,27 +7,8 @@ use crate::{Host, Known};
 use super::HostSockets;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ScopeError {
-    #[error("no interface '{interface}': there are {}", .interfaces.join(", "))]
-    NoInterface { interface: String, interfaces: Vec<String> },
-    #[error("no process {pid}: it is gone, or was never there")]
-    NoProcess { pid: u32 },
-    #[error(
-        "process {pid} holds no unconnected UDP socket and no TCP listener{} in this network namespace (its own: --netns \
-         {pid})",
-        port_text(.port)
-    )]
-    NoSocket { pid: u32, port: Option<u16> },
-    #[error(
-        "nobody listens on port {port}: no unconnected UDP socket and no TCP listener is bound to it in this network \
-         namespace (a container has its own: --netns PID)"
-    )]
-    NoListener { port: u16 },
-}
-
-fn port_text(port: &Option<u16>) -> String {
-    port.map_or_else(String::new, |port| format!(" on port {port}"))
-}
+#[error("{0}")]
+pub struct ScopeError(String);
 
 impl Scope {
     /// Whether the interfaces and the process of this scope exist, before anything else is read.
@@ -35,11 +16,14 @@ impl Scope {
         if let Ok(mut interfaces) = host.list("/sys/class/net") {
             interfaces.retain(|name| is_interface_name(name));
             if let Some(interface) = self.interfaces.iter().find(|name| !interfaces.contains(name)) {
-                return Err(ScopeError::NoInterface { interface: interface.clone(), interfaces });
+                let others = interfaces.join(", ");
+                return Err(ScopeError(format!("no interface '{interface}': there are {others}")));
             }
         }
         match self.pid {
-            Some(pid) if self.process_is_gone(host) => Err(ScopeError::NoProcess { pid }),
+            Some(pid) if self.process_is_gone(host) => {
+                Err(ScopeError(format!("no process {pid}: it is gone, or was never there")))
+            }
             _ => Ok(()),
         }
     }
@@ -56,11 +40,20 @@ impl Scope {
         if !services.is_empty() || sockets.lists.values().any(|list| list.value().is_none()) {
             return Ok(());
         }
-        match (self.pid, self.port) {
-            (Some(pid), port) => Err(ScopeError::NoSocket { pid, port }),
-            (None, Some(port)) => Err(ScopeError::NoListener { port }),
-            (None, None) => Ok(()),
-        }
+        Err(ScopeError(match (self.pid, self.port) {
+            (Some(pid), port) => {
+                let on_port = port.map(|port| format!(" on port {port}")).unwrap_or_default();
+                format!(
+                    "process {pid} holds no unconnected UDP socket and no TCP listener{on_port} in this network namespace \
+                     (its own: --netns {pid})"
+                )
+            }
+            (None, Some(port)) => format!(
+                "nobody listens on port {port}: no unconnected UDP socket and no TCP listener is bound to it in this network \
+                 namespace (a container has its own: --netns PID)"
+            ),
+            (None, None) => return Ok(()),
+        }))
     }
 }
 

@@ -33,8 +33,7 @@ impl SoftirqState {
 
 impl SoftnetCpu {
     pub fn observe(host: &Host) -> Known<Vec<Self>> {
-        let online =
-            host.read("/sys/devices/system/cpu/online").ok().and_then(|text| CpuSet::from_list(&text).ok());
+        let online = host.read_parsed("/sys/devices/system/cpu/online", CpuSet::from_list).ok();
         host.read_known("/proc/net/softnet_stat", |text| {
             let lines = softnet::parse(text, online.as_ref())?;
             let has_line = |cpu: &u32| lines.iter().any(|line| line.cpu == *cpu);

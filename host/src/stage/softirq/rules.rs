@@ -13,7 +13,14 @@ use std::collections::BTreeMap;
 use crate::CpuSet;
 use crate::finding::RuleMatch;
 use crate::setting::{QueueDirection, Setting};
-use crate::stage::PacketPath;
+use crate::stage::{HostView, PacketPath};
+
+fn check_interfaces(
+    view: &HostView<'_>,
+    match_interface: fn(&PacketPath, &str) -> Option<RuleMatch>,
+) -> Vec<RuleMatch> {
+    view.now.softirq.rps.iter().filter_map(|item| match_interface(view.now, &item.interface)).collect()
+}
 
 /// Adds a change of RPS of a receive queue, unless it already has these CPUs.
 fn with_rps(rule_match: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {

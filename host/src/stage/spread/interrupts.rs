@@ -2,17 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::order::{node_of_link, order, usable_cpus, worth};
+use super::order::{PacketSpread, node_of_link, order, usable_cpus, worth};
 use crate::CpuSet;
 use crate::stage::PacketPath;
 use crate::stage::irq::IrqVector;
 use crate::stage::machine::MachineState;
-
-pub(super) struct PlacedVectors {
-    pub(super) receive: BTreeMap<u32, u32>,
-    pub(super) transmit: BTreeMap<u32, u32>,
-    pub(super) managed: bool,
-}
 
 /// Vectors by receive queue.
 pub(in crate::stage) fn receive_vectors<'a>(
@@ -23,12 +17,6 @@ pub(in crate::stage) fn receive_vectors<'a>(
     vectors.filter_map(|vector| vector.receive_queue.map(|queue| (queue, vector))).collect()
 }
 
-/// Vectors by transmit queue.
-fn transmit_vectors<'a>(path: &'a PacketPath, interface: &str) -> BTreeMap<u32, &'a IrqVector> {
-    let vectors = path.irq.vectors(interface).iter();
-    vectors.filter_map(|vector| vector.transmit_queue.map(|queue| (queue, vector))).collect()
-}
-
 /// The CPU of each receive queue when vectors are well spread: the current CPUs if no CPU has two
 /// queues while another has none, otherwise the CPUs of [`plan`]. `None` if unknown.
 pub(in crate::stage) fn settled_cpus(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
@@ -36,7 +24,7 @@ pub(in crate::stage) fn settled_cpus(path: &PacketPath, interface: &str) -> Opti
     if vectors.is_empty() {
         return None;
     }
-    if let Some(current) = current_cpus(&vectors) {
+    if let Some(current) = cpus(&vectors, IrqVector::cpu) {
         let distinct_cpus: BTreeSet<u32> = current.values().copied().collect();
         if distinct_cpus.len() == current.len().min(usable_cpus(path)?.len()) {
             return Some(current);
@@ -54,19 +42,17 @@ pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTree
     let vectors = receive_vectors(path, interface);
     let queues: Vec<u32> = vectors.keys().copied().collect();
     let best = assign_in_turn(&queues, &order);
-    let hints =
-        hinted_cpus(&vectors).filter(|hints| is_as_good(&path.machine, nic_node, &order, hints, &best));
+    let hints = cpus(&vectors, IrqVector::hinted_cpu)
+        .filter(|hints| is_as_good(&path.machine, nic_node, &order, hints, &best));
     Some(hints.unwrap_or(best))
 }
 
-/// `None` if a vector has several CPUs, or if its CPU is unknown.
-fn current_cpus(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
-    vectors.iter().map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
-}
-
-/// `None` if the driver hints at no CPU, or at several, for a vector.
-fn hinted_cpus(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
-    vectors.iter().map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect()
+/// The current or hinted CPUs; `None` if a vector has several, or none that is known.
+fn cpus(
+    vectors: &BTreeMap<u32, &IrqVector>,
+    cpu_of: impl Fn(&IrqVector) -> Option<u32>,
+) -> Option<BTreeMap<u32, u32>> {
+    vectors.iter().map(|(queue, vector)| Some((*queue, cpu_of(vector)?))).collect()
 }
 
 fn assign_in_turn(queues: &[u32], order: &[u32]) -> BTreeMap<u32, u32> {
@@ -98,21 +84,29 @@ fn is_as_good(
 
 /// The interrupts of an interface on CPUs in this order: the current placement if it is as good as
 /// any other, otherwise the driver's hint if it is as good, otherwise in turn. Queues with packets
-/// go first.
+/// go first. RPS and XPS are not filled in yet.
 pub(super) fn place_vectors(
     path: &PacketPath,
     interface: &str,
     order: &[u32],
     keeps_interrupts: bool,
-) -> PlacedVectors {
+) -> PacketSpread {
     let vectors = receive_vectors(path, interface);
-    let by_transmit_queue = transmit_vectors(path, interface);
-    let managed = vectors.values().chain(by_transmit_queue.values()).any(|vector| vector.is_managed());
-    if managed || keeps_interrupts {
+    let by_transmit_queue: BTreeMap<u32, &IrqVector> = path
+        .irq
+        .vectors(interface)
+        .iter()
+        .filter_map(|vector| Some((vector.transmit_queue?, vector)))
+        .collect();
+    let mut spread = PacketSpread { interface: interface.to_owned(), ..PacketSpread::default() };
+    spread.managed = vectors.values().chain(by_transmit_queue.values()).any(|vector| vector.is_managed());
+    if spread.managed || keeps_interrupts {
         let current = |vectors: &BTreeMap<u32, &IrqVector>| {
             vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
         };
-        return PlacedVectors { receive: current(&vectors), transmit: current(&by_transmit_queue), managed };
+        spread.receive_interrupts = current(&vectors);
+        spread.transmit_interrupts = current(&by_transmit_queue);
+        return spread;
     }
     let reached_queues = super::receive::reached_queues(path, interface);
     let is_reached =
@@ -121,13 +115,13 @@ pub(super) fn place_vectors(
     queues.extend(silent_queues);
     let best = assign_in_turn(&queues, order);
     let nic_node = path.link_of(interface).and_then(node_of_link);
-    let receive = [current_cpus(&vectors), hinted_cpus(&vectors)]
+    spread.receive_interrupts = [cpus(&vectors, IrqVector::cpu), cpus(&vectors, IrqVector::hinted_cpu)]
         .into_iter()
         .flatten()
         .find(|placement| is_as_good(&path.machine, nic_node, order, placement, &best))
         .unwrap_or(best);
-    let transmit = place_transmit_queues(&by_transmit_queue, &receive, order);
-    PlacedVectors { receive, transmit, managed }
+    spread.transmit_interrupts = place_transmit_queues(&by_transmit_queue, &spread.receive_interrupts, order);
+    spread
 }
 
 /// A transmit queue follows the receive queue with the same number. Other transmit queues go to the

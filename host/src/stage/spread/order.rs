@@ -42,7 +42,7 @@ pub enum RpsTarget {
 }
 
 /// The placement of an interface's packets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PacketSpread {
     pub interface: String,
     /// The CPU of each receive queue's interrupt, if it can be determined.

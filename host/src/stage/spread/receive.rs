@@ -145,14 +145,7 @@ fn is_as_even(
             |own_cpu: &u32, cpu: u32| machine.siblings_of(*own_cpu).is_some_and(|core| core.contains(cpu));
         let same_core_count =
             pairs().filter(|(own_cpu, cpu)| own_cpu.is_some_and(|own_cpu| same_core(own_cpu, *cpu))).count();
-        (cpus, far_count, same_core_count, targets.values().map(BTreeSet::len).max())
+        (cpus, [far_count, same_core_count, targets.values().map(BTreeSet::len).max().unwrap_or(0)])
     };
-    let (
-        (cpus, far_count, same_core_count, most),
-        (best_cpus, best_far_count, best_same_core_count, best_most),
-    ) = (score(candidate), score(best));
-    cpus == best_cpus
-        && far_count <= best_far_count
-        && same_core_count <= best_same_core_count
-        && most <= best_most
+    super::is_as_good(&score(candidate), &score(best))
 }

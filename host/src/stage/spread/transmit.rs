@@ -102,14 +102,12 @@ fn is_as_good(
         let pairs = || masks.iter().flat_map(|(queue, set)| set.iter().map(move |cpu| (*queue, cpu)));
         let mut cpus: Vec<u32> = pairs().map(|(_, cpu)| cpu).collect();
         cpus.sort_unstable();
-        let own_count = pairs().filter(|(queue, cpu)| interrupts.get(queue) == Some(cpu)).count();
-        let is_near = |queue: u32, cpu: u32| {
-            interrupts.get(&queue).is_some_and(|own_cpu| machine.node_of(*own_cpu) == machine.node_of(cpu))
+        let other_count = pairs().filter(|(queue, cpu)| interrupts.get(queue) != Some(cpu)).count();
+        let is_far = |queue: u32, cpu: u32| {
+            interrupts.get(&queue).is_none_or(|own_cpu| machine.node_of(*own_cpu) != machine.node_of(cpu))
         };
-        let near_count = pairs().filter(|(queue, cpu)| is_near(*queue, *cpu)).count();
-        (cpus, own_count, near_count, masks.values().map(CpuSet::len).max())
+        let far_count = pairs().filter(|(queue, cpu)| is_far(*queue, *cpu)).count();
+        (cpus, [other_count, far_count, masks.values().map(CpuSet::len).max().unwrap_or(0)])
     };
-    let ((cpus, own_count, near_count, most), (best_cpus, best_own_count, best_near_count, best_most)) =
-        (score(candidate), score(best));
-    cpus == best_cpus && own_count >= best_own_count && near_count >= best_near_count && most <= best_most
+    super::is_as_good(&score(candidate), &score(best))
 }

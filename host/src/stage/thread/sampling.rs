@@ -22,7 +22,7 @@ pub struct ThreadSampling<'h> {
 }
 
 /// Observations of a thread. Sockets are inodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ThreadSightings {
     pub pid: u32,
     pub tid: u32,
@@ -154,13 +154,7 @@ impl ThreadSightings {
             tid,
             task: read_task(host, pid, tid)?,
             allowed: read_allowed_cpus(host, &directory(pid, tid)),
-            in_call: BTreeSet::new(),
-            polling: BTreeSet::new(),
-            ring: None,
-            selecting: 0,
-            running: 0,
-            elsewhere: 0,
-            untold: None,
+            ..ThreadSightings::default()
         })
     }
 }

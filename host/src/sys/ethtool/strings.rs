@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::ioctl;
+use crate::netlink::attribute::text;
 use crate::root::ExplainedErrno;
 
 const GET_STRINGS: u32 = 0x1b;
@@ -84,8 +85,7 @@ pub(crate) fn set_feature(interface: &str, has_name: impl Fn(&str) -> bool, on: 
         if !indices.is_empty() && indices.iter().all(|index| states.is_set(ACTIVE, *index) == on) {
             return Ok(());
         }
-        let words = "the device has it fixed".to_owned();
-        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into());
+        return Err(ExplainedErrno::error(libc::EOPNOTSUPP, "the device has it fixed"));
     }
     // struct ethtool_sfeatures: the command, the number of blocks, and per block which bits to
     // change and their values.
@@ -141,7 +141,9 @@ fn names(interface: &str, set: u32) -> io::Result<Vec<String>> {
     unsafe { ioctl(interface, bytes.as_mut_ptr().cast()) }?;
     let name_count = bytes.get(8..12).and_then(|word| word.first_chunk().copied()).map(u32::from_ne_bytes);
     let name_count = name_count.and_then(|name_count| usize::try_from(name_count).ok()).unwrap_or(0);
-    Ok(bytes.get(12..).unwrap_or_default().chunks_exact(NAME_BYTES).take(name_count).map(text).collect())
+    let names = bytes.get(12..).unwrap_or_default().chunks_exact(NAME_BYTES).take(name_count);
+    // Some drivers indent their names.
+    Ok(names.map(|name| text(name).trim().to_owned()).collect())
 }
 
 fn names_in_set(interface: &str, set: u32) -> io::Result<usize> {
@@ -171,10 +173,4 @@ fn join_words(first: u32, second: u32) -> u64 {
 fn split_word(word: u64) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
-}
-
-/// A zero-terminated name. Some drivers indent theirs.
-fn text(bytes: &[u8]) -> String {
-    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).trim().to_owned()
 }

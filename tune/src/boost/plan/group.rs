@@ -162,7 +162,7 @@ fn steering_method(
     choice: &BoostChoice,
 ) -> Result<SteeringMethod, String> {
     let (major, minor) = INCOMING_CPU_COUNTS;
-    let incoming_counts = machine.kernel_is_at_least(major, minor);
+    let incoming_counts = machine.kernel_is_at_least((major, minor));
     let table = match &group.steering {
         Known::Unknown { why } if incoming_counts != Some(true) => {
             return Err(format!("it is not known whether a program steers it already ({why})"));

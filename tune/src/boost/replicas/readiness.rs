@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use linerate_host::Host;
 use linerate_host::bind_hooks::BoundSocket;
 use linerate_host::setting::SocketAt;
-use linerate_host::socket_redirect::{SocketRedirect, socket_copy};
+use linerate_host::socket_redirect::SocketRedirect;
 use linerate_host::stage::thread::{TaskStat, ThreadSampling, ThreadSightings};
 
 use super::ReplicaProbe;
@@ -56,7 +56,7 @@ pub(super) fn send_probe(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe
     };
     let attach_redirect = || {
         let port = UdpSocket::bind((ip, 0))?.local_addr()?.port();
-        let copy = socket_copy(host, socket_of_any_process(socket))?;
+        let copy = socket_of_any_process(socket).copy(host)?;
         let redirect = SocketRedirect::attach(&copy, socket.local, Some((ip, port).into()))?;
         std::io::Result::Ok((redirect, port))
     };

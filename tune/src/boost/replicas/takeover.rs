@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use linerate_host::setting::SettingValue;
-use linerate_host::socket_redirect::{make_group, set_reuseport, socket_copy};
+use linerate_host::socket_redirect::{make_group, set_reuseport};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting};
 
@@ -142,7 +142,7 @@ impl ServerTakeover {
             return Err(ReplicaError::NotReuseport { protocol, local });
         };
         let to_error = ReplicaError::io("set SO_REUSEPORT on the socket of the old server");
-        let socket = socket_copy(host, member.socket).map_err(&to_error)?;
+        let socket = member.socket.copy(host).map_err(&to_error)?;
         let owner = rustix::fs::fstat(&socket).map_err(|errno| to_error(errno.into()))?.st_uid;
         if owner != rustix::process::geteuid().as_raw() {
             return Err(ReplicaError::OtherUser { protocol, local, owner });

@@ -22,13 +22,13 @@ pub(in crate::stage) const RULE: Rule = Rule {
              a --policyscript that bans by device remains valid.",
     caveats: "Load on this host changes so much that a fixed placement would be wrong most of the time. On EC2 keep \
              irqbalance running and ban the NIC's interrupts only; Google's images come without it.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let path = view.now;
-    let Some(owners) = path.irq.owners.value() else { return Vec::new() };
-    let Some(balancer) = owners.iter().find(|owner| owner.name == "irqbalance") else { return Vec::new() };
+    let owners = path.irq.owners.value()?;
+    let balancer = owners.iter().find(|owner| owner.name == "irqbalance")?;
     let movable_irqs: Vec<u32> = path
         .irq
         .interfaces
@@ -40,18 +40,15 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         .filter(|irq| !balancer.leaves_alone.contains(irq))
         .collect();
     if movable_irqs.is_empty() {
-        return Vec::new();
+        return None;
     }
     let rivals: Vec<&IrqOwner> = owners.iter().filter(|owner| is_rival(owner, balancer)).collect();
     let rule_match = if rivals.is_empty() {
-        match_manual_placement(path, balancer)
+        match_manual_placement(path, balancer)?
     } else {
-        Some(match_rivals(balancer, &rivals, movable_irqs.len()))
+        match_rivals(balancer, &rivals, movable_irqs.len())
     };
-    rule_match
-        .map(|rule_match| super::super::owner::add_owners(rule_match, path, &movable_irqs))
-        .into_iter()
-        .collect()
+    Some(super::super::owner::add_owners(rule_match, path, &movable_irqs))
 }
 
 fn is_rival(owner: &IrqOwner, balancer: &IrqOwner) -> bool {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{PortKind, VirtualNetwork, VirtualPort, functions, owners, vhost};
 use crate::Host;
+use crate::known::number;
 use crate::stage::link::LinkState;
 use crate::stage::machine::NumaNode;
 
@@ -46,7 +47,7 @@ fn port(host: &Host, interface: &str) -> Option<VirtualPort> {
     if has_file("device") {
         return None;
     }
-    let number = |file: &str| host.read(&format!("{base}/{file}")).ok()?.trim().parse::<u64>().ok();
+    let number = |file: &str| host.read_parsed(&format!("{base}/{file}"), number::<u64>).ok();
     let tun_flags = || {
         let text = host.read(&format!("{base}/tun_flags")).ok()?;
         u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{PortKind, PortOwner, VirtualPort};
 use crate::Host;
+use crate::known::number;
 use crate::process::cgroup_path;
 use crate::process::owners::descriptors;
 
@@ -90,9 +91,8 @@ fn peers(host: &Host, pids: &[u32]) -> BTreeMap<(u32, u32), u32> {
         }
         let base = format!("/proc/{pid}/root/sys/class/net");
         for interface in host.list(&base).unwrap_or_default() {
-            let number = |file: &str| {
-                host.read(&format!("{base}/{interface}/{file}")).ok()?.trim().parse::<u32>().ok()
-            };
+            let number =
+                |file: &str| host.read_parsed(&format!("{base}/{interface}/{file}"), number::<u32>).ok();
             if let (Some(index), Some(peer)) = (number("ifindex"), number("iflink"))
                 && index != peer
             {

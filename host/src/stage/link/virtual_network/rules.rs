@@ -34,7 +34,7 @@ pub(in crate::stage) const TAP_DROPS: Rule = Rule {
     remedy: "See whether the vhost thread is saturated; give the interface several queues. For bursts, lengthen \
              the queue: txqueuelen of the tap, rx_queue_size of the machine's interface in libvirt.",
     caveats: "The virtual machine was stopped or booted during the reading.",
-    check: tap_drops,
+    check: |view| view.now.virtual_network.ports.iter().filter_map(|port| match_drops(view, port)).collect(),
 };
 
 pub(in crate::stage) const TAP_SINGLE_QUEUE: Rule = Rule {
@@ -114,10 +114,6 @@ fn drop_rate_and_share(view: &HostView<'_>, port: &VirtualPort) -> Option<(f64, 
     let rate = |name| view.rate(|path| path.virtual_network.port(&port.interface)?.total(name));
     let (drops, packets) = (rate(drop_counter)?, rate(packet_counter)?);
     Some((drops, drops / (drops + packets).max(1.0)))
-}
-
-fn tap_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.virtual_network.ports.iter().filter_map(|port| match_drops(view, port)).collect()
 }
 
 fn match_drops(view: &HostView<'_>, port: &VirtualPort) -> Option<RuleMatch> {

@@ -146,14 +146,13 @@ mod tests {
         assert!(has_no_match(&path("udp4", "sdn")));
         // A virtio_net without RSS reports that it hashes nothing.
         assert!(has_no_match(&path("udp4", "")));
-        let mut single_queue = path("udp4", "sd");
-        single_queue.link[0].receive_queues = Known::Value(1);
-        assert!(has_no_match(&single_queue));
-        let mut single_queue = path("udp4", "sd");
-        single_queue.rss[0].table = Known::Value(Some(vec![0; 128]));
-        assert!(has_no_match(&single_queue));
-        let mut unknown = path("udp4", "sd");
-        unknown.rss[0].fields = Known::unknown("no privilege");
-        assert!(has_no_match(&unknown));
+        RULE.assert_no_match(
+            &path("udp4", "sd"),
+            &[
+                |path| path.link[0].receive_queues = Known::Value(1),
+                |path| path.rss[0].table = Known::Value(Some(vec![0; 128])),
+                |path| path.rss[0].fields = Known::unknown("no privilege"),
+            ],
+        );
     }
 }

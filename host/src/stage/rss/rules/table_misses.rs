@@ -153,9 +153,7 @@ mod tests {
     #[test]
     fn no_change_is_proposed_beyond_the_rss_table_limit_of_the_hardware() {
         let mut ixgbe = path(20, 20, 16);
-        if let Known::Value(Some(driver)) = &mut ixgbe.link[0].driver {
-            driver.name = "ixgbe".into();
-        }
+        ixgbe.link[0].driver = sample::driver("ixgbe");
         assert_eq!(RULE.once(&ixgbe)[0].changes, []);
         let mut driver_limit = path(20, 20, 8);
         driver_limit.rss[0].table_queues = Known::Value(Some(8));
@@ -189,13 +187,12 @@ mod tests {
     #[test]
     fn queues_reached_by_table_rule_or_traffic_are_not_reported() {
         assert!(RULE.once(&sample::path(20, 20)).is_empty());
-        let mut with_rule = path(4, 4, 3);
-        with_rule.rss[0].ntuple = Known::Value(Some(vec![sample::ntuple_rule(3)]));
-        assert!(RULE.once(&with_rule).is_empty());
-        let mut with_context = path(4, 4, 2);
-        let rule = NtupleRule { queue: None, rss_context: true, ..sample::ntuple_rule(0) };
-        with_context.rss[0].ntuple = Known::Value(Some(vec![rule]));
-        assert!(RULE.once(&with_context).is_empty());
+        let in_context = || NtupleRule { queue: None, rss_context: true, ..sample::ntuple_rule(0) };
+        for rule in [sample::ntuple_rule(3), in_context()] {
+            let mut with_rule = path(4, 4, 3);
+            with_rule.rss[0].ntuple = Known::Value(Some(vec![rule]));
+            assert!(RULE.once(&with_rule).is_empty(), "{:?}", with_rule.rss[0].ntuple);
+        }
         let mut before = path(4, 4, 3);
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let now = sample::later(&before, &[20_000, 20_000, 20_000, 900]);
@@ -206,17 +203,14 @@ mod tests {
 
     #[test]
     fn unknown_tables_unknown_rules_and_down_links_are_not_reported() {
-        let mut unknown = path(4, 4, 2);
-        unknown.rss[0].table = Known::unknown("no privilege");
-        assert!(RULE.once(&unknown).is_empty());
-        let mut unknown = path(4, 4, 2);
-        unknown.rss[0].ntuple = Known::unknown("no privilege");
-        assert!(RULE.once(&unknown).is_empty());
-        let mut down = path(4, 4, 2);
-        down.link[0].up = Known::Value(false);
-        assert!(RULE.once(&down).is_empty());
-        let mut software = path(4, 4, 2);
-        software.link[0].device = Known::Value(DeviceKind::Software);
-        assert!(RULE.once(&software).is_empty());
+        RULE.assert_no_match(
+            &path(4, 4, 2),
+            &[
+                |path| path.rss[0].table = Known::unknown("no privilege"),
+                |path| path.rss[0].ntuple = Known::unknown("no privilege"),
+                |path| path.link[0].up = Known::Value(false),
+                |path| path.link[0].device = Known::Value(DeviceKind::Software),
+            ],
+        );
     }
 }

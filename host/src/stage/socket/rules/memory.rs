@@ -26,7 +26,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
              their buffers smaller. If the queues are intended, raise net.ipv4.udp_mem (in pages) to the sum \
              of the receive buffers.",
     caveats: "The host has no memory to spare: the limit protects its other programs.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
 impl HostView<'_> {
@@ -39,9 +39,9 @@ impl HostView<'_> {
     }
 }
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let found = find_loss(view).or_else(|| find_high_use(view)).or_else(|| find_large_buffer(view));
-    found.map(|(severity, title)| add_evidence(view, RuleMatch::new(severity, title))).into_iter().collect()
+    found.map(|(severity, title)| add_evidence(view, RuleMatch::new(severity, title)))
 }
 
 fn find_loss(view: &HostView<'_>) -> Option<(Severity, String)> {

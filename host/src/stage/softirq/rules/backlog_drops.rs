@@ -17,7 +17,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
     kernels: "2.6.35 and later",
     remedy: "First check whether one CPU gets all packets (softirq.skew), then lengthen the backlog.",
     caveats: "Latency matters more than loss, or the CPU that loses packets is full all the time.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
 /// Share of the packets above which losses are more than a single peak.
@@ -29,18 +29,17 @@ const LONGER: u64 = 10_000;
 /// A longer backlog only means longer waits.
 const LONG: u64 = 30_000;
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let rule_match =
-        if view.before.is_some() { match_between_readings(view) } else { match_since_boot(view) };
-    let Some(rule_match) = rule_match else { return Vec::new() };
-    let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return vec![rule_match] };
+        if view.before.is_some() { match_between_readings(view) } else { match_since_boot(view) }?;
+    let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return Some(rule_match) };
     let rule_match =
         rule_match.evidence("netdev_max_backlog, packets", length, "/proc/sys/net/core/netdev_max_backlog");
-    vec![if length < LONG {
+    Some(if length < LONG {
         super::with_sysctl(rule_match, "netdev_max_backlog", length, LONGER.max(length * 2))
     } else {
         rule_match
-    }]
+    })
 }
 
 fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::PacketPath;
 use crate::stage::spread;
-use crate::stage::{HostView, PacketPath};
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.rps-crosses-node",
@@ -19,13 +19,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     kernels: "2.6.35 and later",
     remedy: "Hand packets on only to CPUs of the queue's own node, and give each node queues of its own.",
     caveats: "The NIC has fewer queues than there are nodes, and the other nodes' CPUs are needed for packets.",
-    check,
+    check: |view| super::check_interfaces(view, match_interface),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let interfaces = view.now.softirq.rps.iter();
-    interfaces.filter_map(|item| match_interface(view.now, &item.interface)).collect()
-}
 
 fn match_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let reached_queues = spread::reached_queues(path, interface)?;

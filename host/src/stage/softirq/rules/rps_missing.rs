@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
-use crate::stage::link::{DeviceKind, LinkState};
+use crate::stage::link::LinkState;
 use crate::stage::softirq::{load, traffic};
 use crate::stage::spread::{self, RpsTarget};
 use crate::stage::{HostView, PacketPath};
@@ -68,12 +68,7 @@ struct InterfaceQueues<'a> {
 fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
-    // Packets of veth, tun and similar interfaces are processed on the sender's CPU.
-    let is_device = match link.device.value() {
-        Some(device) => *device != DeviceKind::Software,
-        None => !path.irq.vectors(&link.interface).is_empty(),
-    };
-    if !is_device || usable.len() < 3 {
+    if !spread::has_own_queues(path, link) || usable.len() < 3 {
         return None;
     }
     let queues = queues(path, &link.interface)?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::PacketPath;
 use crate::stage::spread;
-use crate::stage::{HostView, PacketPath};
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "softirq.rps-on-sibling",
@@ -20,13 +20,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     kernels: "2.6.35 and later",
     remedy: "Hand packets to cores that have none before siblings; once all cores have packets, siblings are right.",
     caveats: "All cores have packets already, so only siblings are left.",
-    check,
+    check: |view| super::check_interfaces(view, match_interface),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let interfaces = view.now.softirq.rps.iter();
-    interfaces.filter_map(|item| match_interface(view.now, &item.interface)).collect()
-}
 
 fn match_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let sibling_queues: BTreeMap<u32, (u32, CpuSet)> = path

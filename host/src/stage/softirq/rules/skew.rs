@@ -25,7 +25,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
              hash, vectors on CPUs of their own, or RPS. If RPS hands the packets of all queues to one CPU, \
              give each queue its own CPU.",
     caveats: "That CPU has time left, or the host has two CPUs of which the other runs the service.",
-    check,
+    check: |view| check(view).into_iter().collect(),
 };
 
 const MOST: f64 = 0.6;
@@ -43,13 +43,11 @@ const A_MINUTE: u64 = 6_000;
 /// Minimum share of time since boot in softirqs.
 const OFTEN: f64 = 0.05;
 
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     if spread::usable_cpus(view.now).is_none_or(|cpus| cpus.len() < 2) {
-        return Vec::new();
+        return None;
     }
-    let rule_match =
-        if view.before.is_some() { match_between_readings(view) } else { match_since_boot(view) };
-    rule_match.into_iter().collect()
+    if view.before.is_some() { match_between_readings(view) } else { match_since_boot(view) }
 }
 
 fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {

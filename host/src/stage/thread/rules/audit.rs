@@ -17,16 +17,14 @@ pub(in crate::stage) const AUDIT: Rule = Rule {
     remedy: "Switch auditing off, or load the single rule `never,task`, so that new tasks have no audit \
              context. Then restart the server, because a task keeps its context.",
     caveats: "Policy or a standard asks for an audit trail.",
-    check: check_audit,
+    check: |view| check_audit(view).into_iter().collect(),
 };
 
-fn check_audit(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let Some(audit) = view.now.thread.audit.value().filter(|audit| audit.enabled != 0) else {
-        return Vec::new();
-    };
+fn check_audit(view: &HostView<'_>) -> Option<RuleMatch> {
+    let audit = view.now.thread.audit.value().filter(|audit| audit.enabled != 0)?;
     let rules = audit.rules.value();
     if rules.is_some_and(|rules| rules.never_task) {
-        return Vec::new();
+        return None;
     }
     let mut services = view.udp_services().filter(|service| view.matters(service));
     let (severity, service_text) = match services.next() {
@@ -43,10 +41,10 @@ fn check_audit(view: &HostView<'_>) -> Vec<RuleMatch> {
         .costs_per(CostUnit::UdpDatagram)
         .evidence("audit enabled", audit.enabled, "AUDIT_GET")
         .evidence_if("audit rules", rules.map(|rules| rules.count), "AUDIT_LIST_RULES");
-    vec![match audit.enabled {
+    Some(match audit.enabled {
         2 => rule_match,
         enabled => rule_match.change(Setting::Audit, Some(enabled), 0),
-    }]
+    })
 }
 
 #[cfg(test)]

@@ -119,12 +119,13 @@ mod tests {
     fn more_threads_than_cpus_one_cpu_or_quiet_services_are_not_reported() {
         let many = (0..5).map(|tid| thread(51 + tid, 700 + u64::from(tid), "0-3")).collect();
         assert!(UNPINNED.once(&host(&[]).with(service(5), many)).is_empty());
-        let mut path = pair("0-3", "0-3");
-        path.machine.online = Known::Value([0].into_iter().collect());
-        assert!(UNPINNED.once(&path).is_empty());
-        let mut path = pair("0-3", "0-3");
-        path.service().named = false;
-        assert!(UNPINNED.once(&path).is_empty());
+        UNPINNED.assert_no_match(
+            &pair("0-3", "0-3"),
+            &[
+                |path| path.machine.online = Known::Value([0].into_iter().collect()),
+                |path| path.service().named = false,
+            ],
+        );
     }
 
     #[test]

@@ -68,11 +68,12 @@ mod tests {
     fn several_queues_one_cpu_or_virtual_links_are_not_reported() {
         assert!(RULE.once(&path(8, &["", ""])).is_empty());
         assert!(RULE.once(&path(1, &[""])).is_empty());
-        let mut software = path(8, &[""]);
-        software.link[0].device = Known::Value(DeviceKind::Software);
-        assert!(RULE.once(&software).is_empty());
-        let mut unknown = path(8, &[""]);
-        unknown.link[0].transmit_queues = Known::unknown("gone");
-        assert!(RULE.once(&unknown).is_empty());
+        RULE.assert_no_match(
+            &path(8, &[""]),
+            &[
+                |path| path.link[0].device = Known::Value(DeviceKind::Software),
+                |path| path.link[0].transmit_queues = Known::unknown("gone"),
+            ],
+        );
     }
 }
