@@ -1,4 +1,4 @@
-//! Quantities on the command line: rates, shares, spans of time.
+//! Quantities on the command line: rates, shares, spans of time, lists of CPUs.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;

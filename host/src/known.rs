@@ -200,16 +200,12 @@ pub(crate) fn nonempty_text(text: &str) -> Result<String, &'static str> {
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Known<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct UnknownJson {
-            unknown: String,
-        }
         // An untagged enum would not accept maps with numbers as keys.
         let json = serde_json::Value::deserialize(deserializer)?;
-        match UnknownJson::deserialize(&json) {
-            Ok(UnknownJson { unknown: why }) => Ok(Known::Unknown { why }),
-            Err(_) => serde_json::from_value(json).map(Known::Value).map_err(D::Error::custom),
+        let why = json.as_object().filter(|map| map.len() == 1).and_then(|map| map.get("unknown")?.as_str());
+        match why {
+            Some(why) => Ok(Known::unknown(why)),
+            None => serde_json::from_value(json).map(Known::Value).map_err(D::Error::custom),
         }
     }
 }
@@ -238,9 +234,13 @@ mod tests {
     }
 
     #[test]
-    fn a_known_map_with_numbers_as_keys_can_be_read_again() {
-        let known = Known::Value(BTreeMap::from([(3, "powersave".to_owned())]));
-        let json = serde_json::to_string(&known).unwrap();
-        assert_eq!(serde_json::from_str::<Known<BTreeMap<u32, String>>>(&json).unwrap(), known);
+    fn known_collections_can_be_read_again() {
+        fn check<T: Serialize + DeserializeOwned + PartialEq + fmt::Debug>(value: T) {
+            let known = Known::Value(value);
+            let json = serde_json::to_string(&known).unwrap();
+            assert_eq!(serde_json::from_str::<Known<T>>(&json).unwrap(), known);
+        }
+        check(BTreeMap::from([(3, "powersave".to_owned())]));
+        check(vec!["net_rx_action".to_owned()]);
     }
 }

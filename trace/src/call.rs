@@ -34,8 +34,8 @@ pub(crate) const USUAL_RUN_NS: f64 = 150.0;
 pub(crate) struct CallOverhead {
     // Call and return, ns.
     way_ns: f64,
-    // Time of the clock read within a measured run, ns.
-    clock_ns: f64,
+    // Time of the clock read within a measured run, ns; `None` if the kernel counted no run.
+    pub(crate) clock_ns: Option<f64>,
 }
 
 impl CallOverhead {
@@ -44,7 +44,7 @@ impl CallOverhead {
         let way_ns = way_ns(programs)?;
         let clock_ns = match RunCounting::start(programs.operation) {
             Ok(_counting) => clock_ns(programs)?,
-            Err(_) => 0.0,
+            Err(_) => None,
         };
         Ok(Self { way_ns, clock_ns })
     }
@@ -54,7 +54,9 @@ impl CallOverhead {
         match program_runs.runs {
             0 => self.way_ns,
             runs => {
-                self.way_ns + (program_runs.time.as_nanos() as f64 / runs as f64 - self.clock_ns).max(0.0)
+                self.way_ns
+                    + (program_runs.time.as_nanos() as f64 / runs as f64 - self.clock_ns.unwrap_or(0.0))
+                        .max(0.0)
             }
         }
     }
@@ -71,11 +73,11 @@ fn way_ns(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
     Ok(durations[durations.len() / 2])
 }
 
-// Time of the clock read within a run, ns, while the kernel measures programs; 0 if it counted no run.
-fn clock_ns(programs: &mut BpfPrograms) -> Result<f64, BpfError> {
+// Time of the clock read within a run, ns, while the kernel measures programs; `None` if it counted no run.
+fn clock_ns(programs: &mut BpfPrograms) -> Result<Option<f64>, BpfError> {
     set_name_ns_attached(programs)?;
-    let program_runs = programs.runs(&EMPTY_PROGRAM)?;
-    Ok(program_runs.time.as_nanos() as f64 / program_runs.runs.max(1) as f64)
+    let ProgramRuns { runs, time } = programs.runs(&EMPTY_PROGRAM)?;
+    Ok((runs > 0).then(|| time.as_nanos() as f64 / runs as f64))
 }
 
 fn set_name_ns_attached(programs: &mut BpfPrograms) -> Result<f64, BpfError> {

@@ -98,7 +98,8 @@ pub fn run<T: ChangeTarget>(
         Err(error) => error.to_string(),
     };
     // If the maker is gone already, the pipe from it shows that.
-    let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+    // In one write, because the maker waits for the start of the line only.
+    let _ = output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush());
     watch?.run_until_done(target)
 }
 

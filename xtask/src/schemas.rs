@@ -34,7 +34,7 @@ const FILES: [(&str, &str); 5] = [
     ("linerate.load-stream/2", "LoadStreamStart"),
     ("linerate.persisted/1", "PersistedSettings"),
     ("linerate.plan/2", "TunePlan"),
-    ("linerate.sink-stream/1", "SinkStreamStart"),
+    ("linerate.sink-stream/1", "StreamStart"),
 ];
 
 pub(crate) fn run() -> Result<ExitCode> {

@@ -71,7 +71,7 @@ pub(crate) struct SoakCommand {
     serve: bool,
 }
 
-/// Exists only if every flow was answered again after each event: otherwise the soak ends early.
+/// What the soak saw. It ends early, and prints nothing, if a flow is not answered again after an event.
 struct SoakObservation {
     /// Transactions per second.
     capacity: f64,

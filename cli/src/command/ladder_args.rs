@@ -72,7 +72,7 @@ pub(crate) struct LadderRunArgs {
     pub(crate) quiet: bool,
 }
 
-/// Longest `--time`, eleven days.
+/// Longest `--time` in seconds, eleven days.
 const MOST_TIME: f64 = 1e6;
 
 const POLICIES: &[NamedValue<KeepPolicy>] = &[

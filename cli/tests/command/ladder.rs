@@ -172,7 +172,10 @@ fn ladder_refuses_invalid_arguments_and_records_no_tune() {
     assert_refused(&[&eth0[..], &["--ssh", "/nowhere/ssh"]].concat(), "cannot run '/nowhere/ssh' here");
     assert_refused(&[&eth0[..], &["--steps", "xsp"]].concat(), "unknown step 'xsp'");
     assert_refused(&[&eth0[..], &["--for", "nothing"]].concat(), "no profile 'nothing'");
-    assert_refused(&[&eth0[..], &["--time", "1e19"]].concat(), "--time: at most 1000000 seconds");
+    assert_refused(
+        &[&eth0[..], &["--time", "1e19"]].concat(),
+        "'1e19' is no number of seconds from 0 to 1000000",
+    );
     let running = ["--port", "7", "--workload", "echo", "--payload", "1400"];
     assert_refused(&[&eth0[..], &running].concat(), "--payload is for linerate's own server");
     let (history, _) = scene.expect(0, "history", &[]);

@@ -20,11 +20,11 @@ pub enum HostError {
         what: String,
         source: io::Error,
     },
-    /// An invalid answer in a capture.
+    /// Invalid content of a file, a recording or an answer, or a capture that cannot be opened.
     #[error("{path}: {reason}")]
     Garbled {
         path: String,
-        /// With line and column.
+        /// With the line if it is known.
         reason: String,
     },
     #[error("{what}: not available from a capture")]

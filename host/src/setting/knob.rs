@@ -15,7 +15,7 @@ pub(super) trait Knob {
     fn read(&self, host: &Host) -> Result<SettingValue, HostError>;
 
     /// The text that all values with the same meaning have; the error describes the values that
-    /// are valid on some host.
+    /// are valid on some host. Knobs whose values cannot be compared as texts define [`Knob::same`], too.
     fn canonical(&self, value: &SettingValue) -> Result<String, &'static str>;
 
     /// Writes a value that [`Knob::canonical`] accepts.

@@ -136,6 +136,7 @@ impl<'a> PacketWriter<'a> {
 
     /// Returns the offset of the value; `None`, and writes nothing, for more than 253 bytes, or beyond the buffer or the
     /// longest packet.
+    #[must_use]
     pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Option<usize> {
         let start = self.length;
         let end = start + 2 + value.len();

@@ -381,6 +381,9 @@ impl CostSession {
             return;
         }
         self.ns_a_run = match self.tracer.runs() {
+            Ok(_) if self.overhead.clock_ns.is_none() => {
+                Known::unknown("the time of a clock read could not be measured")
+            }
             Ok(program_runs) if program_runs.runs > 0 => Known::Value(self.overhead.run_ns(program_runs)),
             Ok(_) => Known::unknown("no program ran while they were timed"),
             Err(error) => Known::unknown(error.to_string()),

@@ -39,12 +39,13 @@ fn now_ns() -> u64 {
 }
 
 struct DelayScene {
-    _machine: MutexGuard<'static, ()>,
     lab: Lab,
     host: Host,
     server: UdpSocket,
     client: UdpSocket,
     stop: AtomicBool,
+    // Last, so that the next test starts after the lab has ended.
+    _machine: MutexGuard<'static, ()>,
 }
 
 impl DelayScene {

@@ -149,7 +149,7 @@ pub enum DiscoveryError {
     /// There is no such server, or its processes are in another namespace.
     #[error("{0}")]
     NotThere(String),
-    /// For this action.
+    /// The text names the action, such as "looking at process 7".
     #[error("{0}: not permitted: this requires {CAPABILITIES}: run it as root")]
     NotPermitted(String),
     #[error(transparent)]

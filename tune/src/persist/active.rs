@@ -30,10 +30,10 @@ impl ActiveSettings {
         for tune in &status.tunes {
             active.add_tune(tune, host);
         }
-        let journal = store.read()?;
+        let tunes = store.read()?.tunes();
         for tune in &status.tunes {
             // Interfaces and sysctls of another network namespace have other values here.
-            let recorded = journal.tune(tune.tune);
+            let recorded = tunes.iter().find(|recorded| recorded.begun.tune == tune.tune);
             let is_here = recorded
                 .is_none_or(|recorded| TuneNamespace::of(host, &recorded.begun) == TuneNamespace::Here);
             if let Some(plan) = store.plan(tune.tune)?.filter(|_| is_here) {

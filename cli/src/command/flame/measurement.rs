@@ -19,7 +19,7 @@ type TracedContention = Option<Result<LockContention, TraceError>>;
 /// Samples stacks, traces lock waits, or both, until the duration is over or the user interrupts.
 ///
 /// # Errors
-/// If nothing can be measured.
+/// If the stacks cannot be sampled, or, without stacks, if lock waits cannot be traced.
 pub(super) fn measure(
     host: &Host,
     options: &ProfileOptions,

@@ -33,12 +33,18 @@ struct StreamEvent<'a, T: Serialize> {
 
 /// The first line of a stream.
 #[derive(Serialize)]
-struct StreamStart<'a> {
+struct StreamStart {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    generator: Option<&'a GeneratorDescription>,
+}
+
+/// The first line of a stream.
+#[derive(Serialize)]
+struct LoadStreamStart<'a> {
+    #[serde(flatten)]
+    start: StreamStart,
+    generator: &'a GeneratorDescription,
 }
 
 /// A file of events, one line each, written when they happen.
@@ -67,7 +73,9 @@ impl LoadOutputs {
 
     /// Reports that the generator is ready.
     pub(crate) fn write_start(&mut self, generator: &GeneratorDescription) -> Result<()> {
-        self.stream.as_mut().map_or(Ok(()), |stream| stream.start(STREAM_SCHEMA, Some(generator)))
+        let start = StreamStart::new(STREAM_SCHEMA);
+        let first_line = LoadStreamStart { start, generator };
+        self.stream.as_mut().map_or(Ok(()), |stream| stream.event("start", &first_line))
     }
 
     /// Reports the end of an interval.
@@ -91,6 +99,12 @@ impl LoadOutputs {
     }
 }
 
+impl StreamStart {
+    fn new(schema: &'static str) -> Self {
+        Self { schema, version: env!("CARGO_PKG_VERSION"), argv: output::argv() }
+    }
+}
+
 impl EventStream {
     pub(crate) fn open(name: &str) -> Result<Self> {
         let file: Box<dyn Write + Send> = match OutputTarget::from(name) {
@@ -103,13 +117,8 @@ impl EventStream {
     }
 
     /// Writes the first line.
-    pub(crate) fn start(
-        &mut self,
-        schema: &'static str,
-        generator: Option<&GeneratorDescription>,
-    ) -> Result<()> {
-        let version = env!("CARGO_PKG_VERSION");
-        self.event("start", &StreamStart { schema, version, argv: output::argv(), generator })
+    pub(crate) fn start(&mut self, schema: &'static str) -> Result<()> {
+        self.event("start", &StreamStart::new(schema))
     }
 
     /// Writes one line.

@@ -82,7 +82,7 @@ impl SinkServeArgs {
         };
         let mut stream = self.json_stream.as_deref().map(EventStream::open).transpose()?;
         if let Some(stream) = &mut stream {
-            stream.start(STREAM_SCHEMA, None)?;
+            stream.start(STREAM_SCHEMA)?;
         }
         let prints_text = !streams && !self.server.prints_json();
         let workers: Arc<Mutex<Vec<Arc<SinkBytes>>>> = Arc::default();

@@ -174,5 +174,7 @@ mod tests {
         let host = Host::scripted(files);
         assert_eq!(udp_socket_drops(&host, 0x1F40), Ok(2 * 8123));
         assert_eq!(udp_socket_drops(&host, 53), Ok(5));
+        let without_ipv6 = Host::scripted([("/proc/thread-self/net/udp", UDP)]);
+        assert_eq!(udp_socket_drops(&without_ipv6, 0x1F40), Ok(8123));
     }
 }
