@@ -118,7 +118,7 @@ pub enum HostRunError {
         /// Number of the tune.
         tune: u64,
     },
-    /// The CPUs cannot be used, or server or generator failed.
+    /// The CPUs cannot be used, the payload does not fit a datagram, or server or generator failed.
     #[error(transparent)]
     Testbed(#[from] TestbedError),
 }
