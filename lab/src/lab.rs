@@ -18,9 +18,9 @@ use crate::wire::{
 /// A receiver and one or more senders, each with a link of its own to the receiver.
 ///
 /// Before a drop returns, it removes everything that the lab made: every other process in its
-/// namespaces, the links, and the last reference to the namespaces (the kernel frees
-/// their memory a moment later). A program of the lab that left its namespaces is killed a moment later. A socket that was opened in a host and is still open elsewhere
-/// keeps an empty namespace until it is closed.
+/// namespaces, the links, and the last reference to the namespaces (the kernel frees their memory a
+/// moment later). A program of the lab that left its namespaces is killed a moment later. A socket
+/// that was opened in a host and is still open elsewhere keeps an empty namespace until it is closed.
 #[derive(Debug)]
 pub struct Lab {
     receiver: LabHost,
