@@ -155,13 +155,13 @@ impl BoostServersTestHost {
 
     /// The `result` of the command's JSON document, which has to match its schema.
     pub(crate) fn document(&self, arguments: &[&str]) -> Value {
-        let schema = match arguments {
-            _ if arguments.contains(&"status") => "linerate.boost-status/2",
-            _ if arguments.contains(&"apply") => "linerate.boost-apply/2",
-            _ => "linerate.boost/2",
-        };
         let output = self.run(&[arguments, &["--json", "-"]].concat());
-        checked_document(&output, 0, schema)["result"].take()
+        let mut document = match arguments {
+            _ if arguments.contains(&"status") => checked_document(&output, 0, "linerate.boost-status/2"),
+            _ if arguments.contains(&"apply") => checked_document(&output, 0, "linerate.boost-apply/2"),
+            _ => checked_document(&output, 0, "linerate.boost/2"),
+        };
+        document["result"].take()
     }
 
     /// Runs `linerate doctor` for the server on a port of the receiver.
