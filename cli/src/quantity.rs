@@ -70,7 +70,7 @@ pub(crate) fn parse_cpus(text: &str) -> Result<CpuSet, String> {
     if cpus.is_empty() { Err(format!("no CPU in '{text}'; give a list such as 0-3,8")) } else { Ok(cpus) }
 }
 
-/// The longest time that an option takes, 31 years.
+/// The longest time that an option accepts, in seconds: 31 years.
 pub(crate) const MOST_SECONDS: f64 = 1e9;
 
 /// Parses a number of seconds within a range.

@@ -21,7 +21,7 @@ pub(crate) mod tune;
 pub(crate) mod tune_plan;
 
 /// Items by their reason, in the order of the first item of each group.
-fn grouped<'a>(items: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(&'a str, Vec<&'a str>)> {
+fn group_by_reason<'a>(items: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for (why, item) in items {
         match groups.iter_mut().find(|(known, _)| *known == why) {

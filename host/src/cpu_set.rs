@@ -10,7 +10,7 @@ pub struct CpuSet(BTreeSet<u32>);
 const HIGHEST: u32 = 65_535;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{item}' in '{text}' is not {expected}")]
+#[error("'{item}'{} is not {expected}", if item == text { String::new() } else { format!(" in '{text}'") })]
 pub struct ParseCpuSetError {
     text: String,
     item: String,

@@ -305,7 +305,7 @@ impl PlacementLab {
         let start_result = self
             .lab
             .receiver()
-            .run(|| SinkService::start_server(builder.prepare()?, |_| SinkService::default()))?;
+            .run(|| SinkService::start_server(builder.prepare()?, Box::new(|_| SinkService::default())))?;
         self.server = Some(start_result?);
         sampler::run_whole_slot(&mut *self.generator, &flood(LEAD)).map(drop)
     }

@@ -18,14 +18,6 @@ pub trait StartService: Service + Sized {
     /// Those of [`Server::start`].
     fn start_server(
         server: Server,
-        service: impl FnMut(usize) -> Self + Send + 'static,
-    ) -> Result<RunningServer, ServerError> {
-        Self::start_boxed(server, Box::new(service))
-    }
-
-    #[doc(hidden)]
-    fn start_boxed(
-        server: Server,
         service: Box<dyn FnMut(usize) -> Self + Send>,
     ) -> Result<RunningServer, ServerError>;
 }
@@ -34,7 +26,7 @@ macro_rules! start_services {
     ($($service:ty),+) => {
         $(impl StartService for $service {
             #[inline(never)]
-            fn start_boxed(
+            fn start_server(
                 server: Server,
                 service: Box<dyn FnMut(usize) -> Self + Send>,
             ) -> Result<RunningServer, ServerError> {

@@ -11,7 +11,7 @@ pub(super) fn online(host: &Host) -> Result<CpuSet> {
 /// Fails unless all the CPUs of an option are online.
 pub(super) fn check_online(option: &str, cpus: &CpuSet, online: &CpuSet) -> Result<()> {
     let offline = cpus.iter().find(|cpu| !online.contains(*cpu));
-    offline.map_or(Ok(()), |cpu| bail!("{option}: no CPU {cpu} is online; CPUs {online} are"))
+    offline.map_or(Ok(()), |cpu| bail!("{option}: CPU {cpu} is not online (online: {online})"))
 }
 
 /// CPUs of the interrupts of an interface's queues, and CPUs that RPS steers their packets to. Empty if neither is known,

@@ -21,7 +21,7 @@ use super::tune::{
     TuneCommand, apply_verdict, change_table, default_command, journal_note, next_steps, status_section,
 };
 use super::tune_plan;
-use super::{grouped, measurement};
+use super::{group_by_reason, measurement};
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, count_with_noun, known_text};
@@ -144,7 +144,7 @@ fn refusals(boost: &BoostPlan) -> Section {
     let refused = boost.refusals.iter().map(|BoostRefusal { what, why }| (why.as_str(), what.as_str()));
     let left = boost.plan.skipped.iter().map(|left| (left.why.as_str(), left.title.as_str()));
     let is_named = |why: &str| boost.refusals.iter().any(|refusal| refusal.why == why);
-    let reasons = grouped(refused.chain(left.filter(|(why, _)| !is_named(why))));
+    let reasons = group_by_reason(refused.chain(left.filter(|(why, _)| !is_named(why))));
     let blocks = reasons.into_iter().flat_map(|(why, what)| {
         let what = what.into_iter().map(|what| Block::Paragraph(Tone::Warn, what.to_owned()));
         what.chain([Block::Facts(vec![Fact::new("why", why)])])

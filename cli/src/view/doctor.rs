@@ -11,7 +11,7 @@ mod virtual_network;
 
 use std::collections::BTreeMap;
 
-use crate::view::grouped;
+use crate::view::group_by_reason;
 use crate::view::measurement::benefit_words;
 use anyhow::{Context, Result};
 use askama::Template;
@@ -470,7 +470,7 @@ fn unknown_section(unknown: &[UnknownItem]) -> Section {
 /// Places grouped by the reason why they are unknown, in the order of the first place of each
 /// group.
 fn by_reason(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
-    grouped(unknown.iter().map(|item| (item.why.as_str(), item.what.as_str())))
+    group_by_reason(unknown.iter().map(|item| (item.why.as_str(), item.what.as_str())))
 }
 
 /// Places grouped by reason, and also by kind if their reasons differ only in a name or number.

@@ -62,7 +62,7 @@ impl MeasuredServer {
         let cpus: Vec<u32> = self.cpus.iter().copied().filter(is_online).collect();
         let builder = server::builder(configuration, self.address, &cpus, self.payload_bytes as usize);
         Ok(server::confined(&cpus, || {
-            GuardedService::start_server(builder.prepare()?, move |_| guarded.clone())
+            GuardedService::start_server(builder.prepare()?, Box::new(move |_| guarded.clone()))
         })??)
     }
 }

@@ -82,7 +82,7 @@ pub(crate) fn start_in_lab(
     if let Some(nice) = nice {
         builder = builder.nice(nice);
     }
-    Ok(host.run(|| confined(cpus, || Echo::start_server(builder.prepare()?, |_| Echo)))???)
+    Ok(host.run(|| confined(cpus, || Echo::start_server(builder.prepare()?, Box::new(|_| Echo))))???)
 }
 
 pub(crate) fn stop(server: &mut Option<RunningServer>) -> Result<(), TestbedError> {

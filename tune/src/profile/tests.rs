@@ -56,7 +56,7 @@ fn parse_errors_name_the_line_and_fit_in_one_line() {
             "second_threads = \"first\"",
             "unknown variant `first`, expected `last` or `never`",
         ),
-        ("free = \"\"", "free = \"3-1\"", "free: '3-1' in '3-1' is not a CPU number or a range such as 0-3"),
+        ("free = \"\"", "free = \"3-1\"", "free: '3-1' is not a CPU number or a range such as 0-3"),
         ("free = \"\"", "fre = \"\"", "unknown field `fre`, expected one of"),
         ("\"irq.stacked\" = \"note\"", "\"irq.stackd\" = \"note\"", "'irq.stackd' is no finding"),
         ("\"irq.stacked\" = \"note\"", "\"irqs.*\" = \"note\"", "'irqs.*' is no finding"),

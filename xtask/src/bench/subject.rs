@@ -88,7 +88,7 @@ impl BenchSubject {
         let server = prepare(self.address(), backend)?;
         start_tracing()?;
         let _client = self.queue_requests(server.local_addr().port())?;
-        let running_server = Echo::start_server(server, |_| Echo)?;
+        let running_server = Echo::start_server(server, Box::new(|_| Echo))?;
         self.wait(|| running_server.total().answered)?;
         running_server.stop()?;
         Ok(())

@@ -376,12 +376,13 @@ impl ServerArguments {
         let allowed_networks = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
         let (servers, port) = (admission.servers, Arc::clone(&own_port));
         let refusals = Arc::clone(&admission.refusals);
-        let server = GuardedService::start_server(builder.prepare()?, move |worker| {
+        let guarded = move |worker| {
             let guarded_service =
                 GuardedService::new(service(worker), allowed_networks.clone(), Arc::clone(&port))
                     .with_refusals(Arc::clone(&refusals));
             if servers { guarded_service.with_servers() } else { guarded_service }
-        })?;
+        };
+        let server = GuardedService::start_server(builder.prepare()?, Box::new(guarded))?;
         own_port.store(server.local_addr().port(), Ordering::Relaxed);
         Ok(server)
     }

@@ -19,7 +19,7 @@ pub(super) struct TuneStatusArgs {
     #[arg(long)]
     full: bool,
     #[command(flatten)]
-    looking: TuneHistoryArgs,
+    history: TuneHistoryArgs,
 }
 
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub(super) struct TuneHistoryArgs {
 
 impl TuneStatusArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let TuneHistoryArgs { json, state_dir } = &self.looking;
+        let TuneHistoryArgs { json, state_dir } = &self.history;
         let json = OutputTarget::from_option(json.as_deref())?;
         let host = Host::live();
         let status = JournalStatus::of(&state_dir.existing_store()?.read()?, &host);
