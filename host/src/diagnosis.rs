@@ -68,7 +68,7 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 fn unknown_items(path: &PacketPath) -> Vec<UnknownItem> {
     let mut items = Vec::new();
     match serde_json::to_value(path) {
-        Ok(state) => collect_unknown(&state, "", &mut items),
+        Ok(state) => collect_unknown(&state, &mut String::new(), &mut items),
         Err(error) => {
             items.push(UnknownItem { what: "the state of the stages".into(), why: error.to_string() });
         }
@@ -76,23 +76,27 @@ fn unknown_items(path: &PacketPath) -> Vec<UnknownItem> {
     items
 }
 
-fn collect_unknown(state: &Value, state_path: &str, unknown_items: &mut Vec<UnknownItem>) {
+fn collect_unknown(state: &Value, state_path: &mut String, unknown_items: &mut Vec<UnknownItem>) {
+    let length = state_path.len();
     match state {
         Value::Object(map) => {
             if let (1, Some(Value::String(why))) = (map.len(), map.get("unknown")) {
-                unknown_items.push(UnknownItem { what: state_path.to_owned(), why: why.clone() });
+                unknown_items.push(UnknownItem { what: state_path.clone(), why: why.clone() });
                 return;
             }
             for (key, value) in map {
-                let state_path =
-                    if state_path.is_empty() { key.clone() } else { format!("{state_path}.{key}") };
-                collect_unknown(value, &state_path, unknown_items);
+                state_path.push_str(if length == 0 { "" } else { "." });
+                state_path.push_str(key);
+                collect_unknown(value, state_path, unknown_items);
+                state_path.truncate(length);
             }
         }
         Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
+            for (index, item) in items.iter().enumerate().filter(|(_, item)| !item.is_number()) {
                 let label = label(item).unwrap_or_else(|| index.to_string());
-                collect_unknown(item, &format!("{state_path}[{label}]"), unknown_items);
+                state_path.extend(["[", &label, "]"]);
+                collect_unknown(item, state_path, unknown_items);
+                state_path.truncate(length);
             }
         }
         _ => {}
@@ -120,7 +124,7 @@ mod tests {
             "machine": { "kernel": { "unknown": "gone" } },
         });
         let mut found = Vec::new();
-        collect_unknown(&state, "", &mut found);
+        collect_unknown(&state, &mut String::new(), &mut found);
         let lines: Vec<String> = found.iter().map(|item| format!("{}: {}", item.what, item.why)).collect();
         assert_eq!(lines, ["link[eth0].rings: no privilege", "machine.kernel: gone"]);
     }

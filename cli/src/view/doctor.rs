@@ -21,7 +21,6 @@ use linerate_host::stage::StageName;
 use linerate_host::{Counter, CpuSet, Diagnosis, Finding, HostView, Known, PacketPath, Severity};
 use linerate_tune::journal::RecordedTune;
 use linerate_tune::plan::ChangeBenefit;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -107,7 +106,8 @@ impl DoctorResult {
         live: bool,
         tunes: &[RecordedTune],
     ) -> Result<Self> {
-        let mut findings = owned::<[Finding], Vec<DoctorFinding>>(&diagnosis.findings)?;
+        let mut findings: Vec<DoctorFinding> = serde_json::from_value(json(&diagnosis.findings)?)
+            .context("the findings cannot be written as JSON")?;
         for (shown, finding) in findings.iter_mut().zip(&diagnosis.findings) {
             let changes = finding.changes.iter().map(|change| (&change.setting, &change.to));
             shown.benefit = ChangeBenefit::of(changes, [finding.id], tunes);
@@ -119,8 +119,8 @@ impl DoctorResult {
             findings,
             unknown: diagnosis.unknown.clone(),
             paths: PacketPaths::from_view(view),
-            counters: owned(&counter_growth(view))?,
-            stages: owned(view.now)?,
+            counters: json(&counter_growth(view))?,
+            stages: json(view.now)?,
         })
     }
 }
@@ -138,9 +138,8 @@ pub(crate) fn envelope(
     Envelope::new(host, read_unix_seconds, result)
 }
 
-fn owned<T: Serialize + ?Sized, U: DeserializeOwned>(value: &T) -> Result<U> {
-    let value = serde_json::to_value(value).context("the result cannot be written as JSON")?;
-    serde_json::from_value(value).context("the result cannot be written as JSON")
+fn json<T: Serialize + ?Sized>(value: &T) -> Result<Value> {
+    serde_json::to_value(value).context("the result cannot be written as JSON")
 }
 
 fn counter_growth(view: &HostView<'_>) -> Vec<CounterGrowth> {

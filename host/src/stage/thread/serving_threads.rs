@@ -25,9 +25,14 @@ impl ServingEvidence {
 impl<'a> HostView<'a> {
     /// Each thread with its best evidence.
     pub fn serving(&self) -> Vec<&'a ServingThread> {
+        self.best_evidence(|_| true)
+    }
+
+    fn best_evidence(&self, is_wanted: impl Fn(&ServingThread) -> bool) -> Vec<&'a ServingThread> {
         let readings = [Some(self.now), self.before].into_iter().flatten();
+        let threads = readings.filter_map(|path| path.thread.serving.value()).flatten();
         let mut best: BTreeMap<(u32, u32), &'a ServingThread> = BTreeMap::new();
-        for thread in readings.filter_map(|path| path.thread.serving.value()).flatten() {
+        for thread in threads.filter(|thread| is_wanted(thread)) {
             let best_thread = best.entry((thread.pid, thread.tid)).or_insert(thread);
             if thread.how.rank() > best_thread.how.rank() {
                 *best_thread = thread;
@@ -40,8 +45,7 @@ impl<'a> HostView<'a> {
     /// the other threads those with at least half the kernel time of the busiest thread. A thread
     /// that sleeps in poll or computes does not receive.
     pub fn serving_socket(&self, inode: u64) -> Vec<&'a ServingThread> {
-        let mut threads = self.serving();
-        threads.retain(|thread| thread.sockets.contains(&inode));
+        let mut threads = self.best_evidence(|thread| thread.sockets.contains(&inode));
         let most_ticks = threads.iter().filter_map(|thread| self.kernel_ticks(thread)).max().unwrap_or(0);
         threads.retain(|thread| {
             thread.how != ServingEvidence::Assumed
