@@ -323,10 +323,12 @@ impl PlacementLab {
         self.place(cpu)?;
         let host = Host::live();
         let (outcome, cost_report) =
-            sampler::under_load(&mut *self.generator, &flood(TRACED_LOAD), || cost::trace(&host))?;
+            sampler::under_load(&mut *self.generator, &flood(TRACED_LOAD), |is_over| {
+                cost::trace(&host, is_over)
+            })?;
         let cost_report = match cost_report {
             Ok((cost_report, _)) => cost_report,
-            Err(error) => return Ok(Known::unknown(error.to_string())),
+            Err(why) => return Ok(Known::unknown(why)),
         };
         let receiver = self.lab.receiver();
         let host_of = |namespace| {

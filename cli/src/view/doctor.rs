@@ -18,7 +18,7 @@ use askama::Template;
 use linerate_host::diagnosis::UnknownItem;
 use linerate_host::finding::Evidence;
 use linerate_host::stage::StageName;
-use linerate_host::{Counter, CpuSet, Diagnosis, Finding, HostView, Known, PacketPath, Severity};
+use linerate_host::{Counter, CpuSet, Diagnosis, HostView, Known, PacketPath, Severity};
 use linerate_tune::journal::RecordedTune;
 use linerate_tune::plan::ChangeBenefit;
 use serde::{Deserialize, Serialize};

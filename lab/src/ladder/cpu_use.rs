@@ -9,10 +9,10 @@ use linerate_trace::flame::{CpuContext, FrameKind, ProfileOptions, SampledStack,
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::error::TestbedError;
-use crate::ladder::sampler::under_load;
+use crate::ladder::sampler::{check_observed, under_load};
 
-/// Sampling begins with the slot, or shortly before it with remote generators, and ends before the
-/// slot ends.
+/// Sampling begins with the slot, or shortly before it with remote generators, and ends with it at
+/// the latest.
 const SLOT: Duration = Duration::from_millis(1500);
 const SAMPLED: Duration = Duration::from_millis(800);
 const REMOTE_LEAD: Duration = Duration::from_millis(200);
@@ -88,12 +88,21 @@ pub(crate) fn sample(
     is_remote: bool,
     owner: &dyn Fn(&SampledStack) -> SampleOwner,
 ) -> Result<Known<CpuUse>, TestbedError> {
-    let (_, profile) = under_load(generator, &LoadSlot::rate(per_second, SLOT), || {
-        if is_remote {
-            std::thread::sleep(REMOTE_LEAD);
-        }
-        StackProfile::observe(host, &ProfileOptions::all(SAMPLED), &|| false)
-    })?;
+    let mut observe = || -> Result<Result<StackProfile, String>, TestbedError> {
+        let (_, profile) = under_load(generator, &LoadSlot::rate(per_second, SLOT), |is_over| {
+            if is_remote {
+                std::thread::sleep(REMOTE_LEAD);
+            }
+            StackProfile::observe(host, &ProfileOptions::all(SAMPLED), is_over)
+        })?;
+        let profile = profile.map_err(|error| error.to_string());
+        Ok(profile.and_then(|profile| check_observed(profile.seconds, SAMPLED).map(|()| profile)))
+    };
+    // Other programs may have delayed the first observation.
+    let profile = match observe()? {
+        Ok(profile) => Ok(profile),
+        Err(_) => observe()?,
+    };
     Ok(match profile {
         Ok(profile) => Known::Value(CpuUse {
             step: String::new(),
@@ -106,7 +115,7 @@ pub(crate) fn sample(
                 .collect(),
             notes: profile.notes,
         }),
-        Err(error) => Known::unknown(error.to_string()),
+        Err(why) => Known::unknown(why),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use linerate_host::Known;
 use linerate_load::capacity::{self, OverloadResult, SearchEnd, SearchEvent, SearchOptions};
@@ -118,19 +118,33 @@ pub(crate) fn run_whole_slot(
     if outcome.duration < slot.duration { Err(TestbedError::Cancelled) } else { Ok(outcome) }
 }
 
-/// Runs `observe` while the load is offered.
+/// Runs `observe` while the load is offered. The function that it receives returns true from the end
+/// of the load on.
 pub(crate) fn under_load<T>(
     generator: &mut dyn Generator,
     slot: &LoadSlot,
-    observe: impl FnOnce() -> T,
+    observe: impl FnOnce(&dyn Fn() -> bool) -> T,
 ) -> Result<(SlotOutcome, T), TestbedError> {
+    let begin = Instant::now();
     let (outcome, observation) = std::thread::scope(|scope| {
         let load_thread = scope.spawn(|| run_whole_slot(generator, slot));
-        let observation = observe();
+        let observation = observe(&|| load_thread.is_finished() || begin.elapsed() >= slot.duration);
         (load_thread.join(), observation)
     });
     let outcome = outcome.map_err(|_| TestbedError::GeneratorLost("its thread panicked".to_owned()))?;
     Ok((outcome?, observation))
+}
+
+/// An error if the observation was much shorter than `wanted`, because the load ended before, or much
+/// longer, so that it may include a time without load.
+pub(crate) fn check_observed(seconds: f64, wanted: Duration) -> Result<(), String> {
+    let wanted = wanted.as_secs_f64();
+    if (wanted * 0.5..=wanted * 1.25).contains(&seconds) {
+        return Ok(());
+    }
+    Err(format!(
+        "observed for {seconds:.1} s instead of {wanted:.1} s of the load: other programs had the CPUs"
+    ))
 }
 
 struct SlotCost {
@@ -239,8 +253,23 @@ mod tests {
     #[test]
     fn a_slot_that_was_ended_early_is_an_interruption() {
         let slot = LoadSlot::rate(1_000.0, Duration::from_secs(1));
-        let observed = |share| under_load(&mut EndingGenerator(share), &slot, || 5);
-        assert!(observed(1.0).is_ok_and(|(_, observation)| observation == 5));
+        let wait = |is_over: &dyn Fn() -> bool| {
+            while !is_over() {
+                std::thread::yield_now();
+            }
+        };
+        let observed = |share| under_load(&mut EndingGenerator(share), &slot, wait);
+        assert!(observed(1.0).is_ok());
         assert!(matches!(observed(0.9), Err(TestbedError::Cancelled)));
+    }
+
+    #[test]
+    fn observations_outside_of_the_load_are_refused() {
+        let check = |seconds| check_observed(seconds, Duration::from_millis(800));
+        assert_eq!((check(0.5), check(0.8)), (Ok(()), Ok(())));
+        for seconds in [0.0, 0.3, 1.5] {
+            let why = check(seconds).expect_err("not the load");
+            assert!(why.contains("instead of 0.8 s"), "{why}");
+        }
     }
 }

@@ -18,7 +18,7 @@ use super::report::{CostContext, LoopLoss, PathCost, PathCostPart, PathLoss, Pat
 use crate::ladder::cpu_use::is_worker;
 use crate::ladder::error::TestbedError;
 use crate::ladder::report::LatencyNs;
-use crate::ladder::sampler::under_load;
+use crate::ladder::sampler::{check_observed, under_load};
 
 /// The load begins this time before the measurement and ends this time after it.
 const LEAD: Duration = Duration::from_millis(200);
@@ -56,10 +56,11 @@ impl PathCost {
     ) -> Result<Known<Self>, TestbedError> {
         let host = Host::live();
         let slot = LoadSlot::rate(per_second, TRACED_LOAD);
-        let (outcome, trace_report) = under_load(&mut *lab.generator, &slot, || trace(&host))?;
+        let (outcome, trace_report) =
+            under_load(&mut *lab.generator, &slot, |is_over| trace(&host, is_over))?;
         let (trace_report, proc_stat) = match trace_report {
             Ok(trace_report) => trace_report,
-            Err(error) => return Ok(Known::unknown(error.to_string())),
+            Err(why) => return Ok(Known::unknown(why)),
         };
         let answered_per_second = outcome.answered as f64 / outcome.duration.as_secs_f64();
         let owner = |victim: &CostVictim| match lab.is_relay(victim.pid) {
@@ -73,9 +74,9 @@ impl PathCost {
         cost.latency_ns = LatencyNs::from_samples(&outcome.latency_ns);
         cost.proc_stat_ns_per_transaction = proc_stat.map(|ns| ns / answered_per_second);
         let slot = LoadSlot::rate(per_second, LOOPED_LOAD);
-        let (_, loop_result) = under_load(&mut *lab.generator, &slot, || {
+        let (_, loop_result) = under_load(&mut *lab.generator, &slot, |is_over| {
             std::thread::sleep(LEAD);
-            calibrate(&host, cpus, LOOPED, &|| false)
+            calibrate(&host, cpus, LOOPED, is_over)
         })?;
         cost.loops = loop_result.map(|(_, loops)| loops.iter().map(LoopLoss::from).collect()).into();
         Ok(Known::Value(cost))
@@ -198,15 +199,17 @@ impl From<&CostCalibration> for LoopLoss {
     }
 }
 
-/// Traces the CPUs for a time, and reads their busy time from `/proc/stat`, ns per second.
-pub(crate) fn trace(host: &Host) -> Result<(CostReport, Known<f64>), TraceError> {
-    let mut session = CostSession::start(host, None)?;
+/// Traces the CPUs under load for a time, and reads their busy time from `/proc/stat`, ns per second.
+pub(crate) fn trace(host: &Host, is_over: &dyn Fn() -> bool) -> Result<(CostReport, Known<f64>), String> {
+    let explain = |error: TraceError| error.to_string();
+    let mut session = CostSession::start(host, None).map_err(explain)?;
     std::thread::sleep(LEAD);
     // The start of the load is not counted.
-    session.read(host)?;
+    session.read(host).map_err(explain)?;
     let (idle_before, begin) = (idle_ns(host), Instant::now());
-    session.wait(MEASURED, &|| false)?;
+    session.wait(MEASURED, is_over).map_err(explain)?;
     let (idle_after, elapsed) = (idle_ns(host), begin.elapsed());
+    check_observed(elapsed.as_secs_f64(), MEASURED)?;
     let proc_stat = match (idle_before, idle_after) {
         (Known::Value((before, cpus)), Known::Value((after, _))) => {
             let idle = after.saturating_sub(before) as f64 / elapsed.as_secs_f64();
@@ -214,7 +217,7 @@ pub(crate) fn trace(host: &Host) -> Result<(CostReport, Known<f64>), TraceError>
         }
         (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
     };
-    Ok((session.finish(host)?, proc_stat))
+    Ok((session.finish(host).map_err(explain)?, proc_stat))
 }
 
 /// Idle time of all CPUs since boot, and their number.
