@@ -22,12 +22,7 @@ pub struct UnknownItem {
 
 impl Diagnosis {
     pub fn of(view: &HostView<'_>) -> Self {
-        let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
-        findings.sort_by(|left, right| by_severity(view, [left, right], |finding| finding.severity));
-        if view.busy_services_share_a_socket() {
-            findings.iter_mut().for_each(Finding::hold_back);
-        }
-        Self { findings, unknown: unknown_items(view.now) }
+        Self { findings: findings(view), unknown: unknown_items(view.now) }
     }
 
     /// The findings in the order of their severity under load, which is the same at every load.
@@ -39,6 +34,16 @@ impl Diagnosis {
             .sort_by(|left, right| by_severity(view, [left, right], |finding| finding.severity_under_load));
         findings
     }
+}
+
+/// The findings alone. Collecting the unknown values of a large host takes longer.
+pub fn findings(view: &HostView<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
+    findings.sort_by(|left, right| by_severity(view, [left, right], |finding| finding.severity));
+    if view.busy_services_share_a_socket() {
+        findings.iter_mut().for_each(Finding::hold_back);
+    }
+    findings
 }
 
 // Most severe first, then by the gain in a published case.

@@ -7,7 +7,7 @@ use linerate_host::finding::{Finding, Severity};
 use linerate_host::setting::QueueDirection;
 use linerate_host::stage::HostView;
 use linerate_host::stage::spread::{PacketSpread, RpsTarget};
-use linerate_host::{CpuSet, Diagnosis, Host, PacketPath, Setting};
+use linerate_host::{CpuSet, Diagnosis, Host, PacketPath, Setting, diagnosis};
 
 use super::draft::{AddedChange, DraftReason, PlanDraft, rank};
 use super::{TunePlan, precondition, predict, threads, values};
@@ -161,8 +161,8 @@ impl PlanMaker<'_> {
         predict::after(self.view.now, changes)
     }
 
-    fn diagnosis_of(&self, path: &PacketPath) -> Diagnosis {
-        Diagnosis::of(&HostView { now: path, before: self.view.before })
+    fn findings_of(&self, path: &PacketPath) -> Vec<Finding> {
+        diagnosis::findings(&HostView { now: path, before: self.view.before })
     }
 
     fn holds_back(&self, spread: &PacketSpread, expected_path: &PacketPath) -> bool {
@@ -176,7 +176,7 @@ impl PlanMaker<'_> {
         loop {
             let count = self.draft.changes.len();
             let expected_path = self.expected_path();
-            let expected_diagnosis = self.diagnosis_of(&expected_path);
+            let expected_findings = self.findings_of(&expected_path);
             let is_known = |id: &str| diagnosis.findings.iter().any(|finding| finding.id == id);
             let planned: Vec<Setting> = self
                 .draft
@@ -191,14 +191,14 @@ impl PlanMaker<'_> {
                 !places_packets(finding) && (!is_known(finding.id) || has_new_changes(finding))
             };
             let known_count = self.placement_findings.len();
-            for finding in expected_diagnosis.findings.iter().filter(is_revealed) {
+            for finding in expected_findings.iter().filter(is_revealed) {
                 self.add_finding(finding);
             }
             // A revealed finding that names no change does not require a layout.
             self.placement_findings.truncate(known_count);
             // Every round except the last adds a change, and the number of changes is limited.
             if self.draft.changes.len() == count {
-                self.add_placement_findings(&expected_diagnosis);
+                self.add_placement_findings(&expected_findings);
                 return expected_path;
             }
         }
@@ -206,8 +206,8 @@ impl PlanMaker<'_> {
 
     /// Takes up the findings about placement that changes reveal: if interrupts go to other CPUs,
     /// XPS has to follow.
-    fn add_placement_findings(&mut self, expected_diagnosis: &Diagnosis) {
-        for finding in expected_diagnosis.findings.iter().filter(|finding| places_packets(finding)) {
+    fn add_placement_findings(&mut self, expected_findings: &[Finding]) {
+        for finding in expected_findings.iter().filter(|finding| places_packets(finding)) {
             let is_known = |known: &Finding| known.id == finding.id && known.title == finding.title;
             if !self.placement_findings.iter().any(is_known) {
                 self.add_finding(finding);
@@ -247,8 +247,8 @@ impl PlanMaker<'_> {
             let is_held_back = self.holds_back(spread, expected_path);
             self.add_placements(expected_path, spread, PlacementOwner::Interrupts, is_held_back);
         }
-        let diagnosis = self.diagnosis_of(&self.expected_path());
-        self.add_placement_findings(&diagnosis);
+        let findings = self.findings_of(&self.expected_path());
+        self.add_placement_findings(&findings);
         for spread in spreads.iter_mut().filter(|spread| keeps_queues(&&**spread)) {
             let is_held_back = self.holds_back(spread, expected_path);
             // A placement that waits is reported once, in its final form.
@@ -326,10 +326,9 @@ impl PlanMaker<'_> {
             |id: &str| self.draft.held.iter().flat_map(|change| &change.findings).any(|held| held == id);
         let placement_findings: Vec<&Finding> =
             self.placement_findings.iter().filter(|finding| !is_held(finding.id)).collect();
-        let diagnosis_after = self.diagnosis_of(&self.expected_path());
+        let findings_after = self.findings_of(&self.expected_path());
         let is_remaining = |finding: &&Finding| {
-            diagnosis_after
-                .findings
+            findings_after
                 .iter()
                 .any(|other| other.id == finding.id && other.severity_under_load > Severity::Note)
         };
