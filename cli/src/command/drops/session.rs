@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use linerate_host::Host;
-use linerate_trace::drops::packet_counts::{NamespaceScope, PortSubject};
+use linerate_trace::drops::packet_counts::PortSubject;
 use linerate_trace::drops::{DropsWatch, GeneratorSaid, PacketAccounting};
 
 use crate::quantity;
@@ -61,8 +61,7 @@ impl DropsSession {
             let index = format!("/sys/class/net/{interface}/ifindex");
             host.read(&index).with_context(|| format!("there is no interface {interface} here"))?;
         }
-        let port_subject =
-            PortSubject { network: NamespaceScope::Here, ports: args.ports.clone(), peer: args.peer };
+        let port_subject = PortSubject { ports: args.ports.clone(), peer: args.peer };
         let mut watch = DropsWatch::start(&host, &port_subject, &args.interfaces)?;
         // To compare with a generator or a command, every packet must be counted.
         if args.load.is_some() || !args.command.is_empty() {

@@ -10,7 +10,7 @@ use super::loss_placement::place_losses;
 use super::untraced_packets::add_untraced_packets;
 use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss, checks, device, gaps};
 use crate::drops::causes;
-use crate::drops::packet_counts::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
+use crate::drops::packet_counts::{PacketDirection, PacketOrigin, PathPoint, PortSubject};
 
 /// Takes the losses of a stage.
 fn take(unplaced: &mut Vec<PlacedLoss>, is_of: impl Fn(&PlacedLoss) -> bool) -> Vec<StageLoss> {
@@ -54,11 +54,7 @@ fn describe_subject(subject: &PortSubject) -> String {
         ports => format!("UDP ports {}", ports.join(", ")),
     };
     let peer = subject.peer.map(|peer| format!(" with {peer}")).unwrap_or_default();
-    let place = match subject.network {
-        NamespaceScope::Here => String::new(),
-        NamespaceScope::All => " in all network namespaces".to_owned(),
-    };
-    format!("{traffic}{peer}{place}")
+    format!("{traffic}{peer}")
 }
 
 /// Requests that the queues of macvtaps accepted: from counters of all packets, up to the number of
