@@ -80,15 +80,13 @@ impl XdpGenerator {
         let cpus = thread_cpus(options)?;
         let run = fastrand::u64(..);
         let mut program = LoadProgram::start(&routes, options, run, cpus)?;
-        let judge = match &options.workload {
-            LoadWorkload::Exchange(exchange) => match &exchange.verify {
-                Some(verify) => {
-                    let verdicts = program.take_verdicts()?;
-                    Some(ReplyJudge::start(verdicts, Arc::clone(exchange), Arc::clone(verify))?)
-                }
-                None => None,
-            },
-            LoadWorkload::Echo { .. } => None,
+        let judge = if let LoadWorkload::Exchange(exchange) = &options.workload
+            && let Some(verify) = &exchange.verify
+        {
+            let verdicts = program.take_verdicts()?;
+            Some(ReplyJudge::start(verdicts, Arc::clone(exchange), Arc::clone(verify))?)
+        } else {
+            None
         };
         let cpus = program.cpus.clone();
         let outlets = cpus.iter().map(|_| program.outlets()).collect::<Result<Vec<_>, _>>()?;
