@@ -45,7 +45,9 @@ const FLOW_LEAD_NS: u64 = 4_000;
 /// of threads.
 #[derive(Debug)]
 pub(super) struct SocketGenerator {
-    threads: Vec<SocketThread>,
+    threads: Vec<GeneratorThread>,
+    /// In the order of the threads.
+    interval_sources: Vec<IntervalSource>,
     description: GeneratorDescription,
     options: GeneratorOptions,
     epoch: u32,
@@ -80,6 +82,7 @@ impl SocketGenerator {
         }
         let mut generator = SocketGenerator {
             threads: Vec::with_capacity(options.threads),
+            interval_sources: Vec::with_capacity(options.threads),
             description: options.describe(receive_buffer_bytes, fallbacks),
             options: options.clone(),
             epoch: 0,
@@ -98,7 +101,8 @@ impl SocketGenerator {
                     message_sender.send(IntervalMessage::Done(Box::new(worker.run(&plan)))).is_ok()
                 })
             })?;
-            generator.threads.push(SocketThread { thread, source: IntervalSource { messages, emptied } });
+            generator.threads.push(thread);
+            generator.interval_sources.push(IntervalSource { messages, emptied });
         }
         Ok(generator)
     }
@@ -111,10 +115,9 @@ impl SocketGenerator {
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<(Vec<intervals::SocketWorkerReport>, Vec<SlotInterval>)> {
         for (thread, plan) in self.threads.iter().zip(plans) {
-            thread.thread.send_plan(*plan)?;
+            thread.send_plan(*plan)?;
         }
-        let sources: Vec<_> = self.threads.iter().map(|thread| &thread.source).collect();
-        intervals::merge_intervals(&sources, span, observer)
+        intervals::merge_intervals(&self.interval_sources, span, observer)
     }
 }
 
@@ -141,12 +144,6 @@ impl Generator for SocketGenerator {
         };
         Ok(outcome(&SlotFacts::new(slot, span, &plans, &self.options), &reports, intervals))
     }
-}
-
-#[derive(Debug)]
-struct SocketThread {
-    thread: GeneratorThread,
-    source: IntervalSource,
 }
 
 fn flow_track(options: &GeneratorOptions, run: u64, id: u32) -> FlowTrack {
