@@ -115,38 +115,27 @@ impl Default for SearchOptions<'_> {
 
 impl SearchOptions<'_> {
     fn check(&self) -> Result<(), GeneratorError> {
-        let option_error = |option: &str, problem: String| Err(GeneratorError::option(option, &problem));
-        if !(0.0..1.0).contains(&self.max_loss) {
-            return option_error("max_loss", format!("{} is not a share from 0 to below 1", self.max_loss));
-        }
-        if !(self.resolution > 1.0 && self.resolution <= 4.0) {
-            return option_error(
-                "resolution",
-                format!("{} is not a ratio over 1 and up to 4", self.resolution),
-            );
-        }
-        if !(self.start_per_second > 0.0 && self.start_per_second.is_finite()) {
-            return option_error(
-                "start_per_second",
-                format!("{} is not a positive rate", self.start_per_second),
-            );
-        }
-        if !(self.most_per_second > 0.0 && self.most_per_second <= MAX_RATE) {
-            return option_error(
-                "most_per_second",
-                format!("{} is not a rate up to {MAX_RATE}", self.most_per_second),
-            );
-        }
-        if !(self.growth > 0.0 && self.growth < 1.0) {
-            return option_error("growth", format!("{} is not a share between 0 and 1", self.growth));
-        }
+        let check = |option: &str, value: f64, is_valid: bool, range: &str| match is_valid {
+            true => Ok(()),
+            false => Err(GeneratorError::option(option, &format!("{value} is not {range}"))),
+        };
+        let Self { max_loss, resolution, start_per_second, most_per_second, growth, .. } = *self;
+        check("max_loss", max_loss, (0.0..1.0).contains(&max_loss), "a share from 0 to below 1")?;
+        let is_ratio = resolution > 1.0 && resolution <= 4.0;
+        check("resolution", resolution, is_ratio, "a ratio over 1 and up to 4")?;
+        let is_rate = start_per_second > 0.0 && start_per_second.is_finite();
+        check("start_per_second", start_per_second, is_rate, "a positive rate")?;
+        let is_rate = most_per_second > 0.0 && most_per_second <= MAX_RATE;
+        check("most_per_second", most_per_second, is_rate, &format!("a rate up to {MAX_RATE}"))?;
+        check("growth", growth, growth > 0.0 && growth < 1.0, "a share between 0 and 1")?;
         if self.confirm_stretch == 0 {
-            return option_error("confirm_stretch", "0 leaves nothing to confirm in".to_owned());
+            return Err(GeneratorError::option("confirm_stretch", "0 leaves nothing to confirm in"));
         }
         check_duration(self.slot)?;
         match self.bracket {
             Some((low, high)) if !(low > 0.0 && low < high && high.is_finite()) => {
-                option_error("bracket", format!("{low} to {high} is not a range of positive rates"))
+                let problem = format!("{low} to {high} is not a range of positive rates");
+                Err(GeneratorError::option("bracket", &problem))
             }
             _ => Ok(()),
         }

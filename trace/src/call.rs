@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use aya::sys::{Stats, enable_stats};
-use linerate_host::bpf::{BpfError, BpfPrograms, ProgramAttachment, ProgramRuns};
+use linerate_host::bpf::{BpfError, BpfPrograms, ProgramAttachment, ProgramRuns, RunCounters};
 use rustix::thread::{name, set_name};
 
 use crate::TraceError;
@@ -121,4 +121,24 @@ impl RunCounting {
             })?;
         Ok(Self { _descriptor: descriptor })
     }
+}
+
+/// Runs and time of programs while `wait` runs, and its duration. Only runs in this time count,
+/// because the kernel also times programs while another process wants that
+/// (kernel.bpf_stats_enabled).
+pub(crate) fn time_runs(
+    counters: &RunCounters,
+    operation: &'static str,
+    wait: impl FnOnce(),
+) -> Result<(ProgramRuns, Duration), TraceError> {
+    let read = || counters.read().map_err(|source| TraceError::Kernel { what: operation, source });
+    let before = read()?;
+    let begin = Instant::now();
+    let counting = RunCounting::start(operation)?;
+    wait();
+    drop(counting);
+    let elapsed = begin.elapsed();
+    let after = read()?;
+    let runs = after.runs.saturating_sub(before.runs);
+    Ok((ProgramRuns { runs, time: after.time.saturating_sub(before.time) }, elapsed))
 }

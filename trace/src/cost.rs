@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 pub use compare::{ComparedFigure, CostComparison};
 pub use cost_session::CostSession;
-pub use result::{CostResult, TopVictim, VictimGrouping};
+pub use result::{CostResult, VictimGroup, VictimGrouping};
 pub use untraced_time::{UntracedEstimate, UntracedIrq};
 
 /// The point at which a packet is counted once: its `sk_buff` is handed to the network stack of
@@ -232,23 +232,4 @@ pub struct OwnTime {
     pub share: Known<f64>,
     /// Share of the programs on the CPU where they ran most.
     pub highest_share: Known<f64>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct VictimGroup {
-    pub threads: usize,
-    /// As in [`CostVictim`].
-    pub on_cpu_ns: u64,
-    /// As in [`CostVictim`].
-    pub taken_ns: u64,
-    /// As in [`CostVictim`].
-    pub taken_in_own_calls_ns: u64,
-    /// As in [`CostVictim`].
-    pub taken_other_ns: u64,
-    /// As in [`CostVictim`].
-    pub displaced_ns: u64,
-    /// As in [`CostVictim`], of those with a known value.
-    pub accounted_ns: u64,
-    /// Number of threads without a known value.
-    pub unaccounted_threads: usize,
 }

@@ -13,4 +13,4 @@ pub use ledger::{
     PathStep, QueuedPackets, SampledTime, StageEntry, StageLoss,
 };
 pub use result::{CountedCommand, DropsResult};
-pub use watch::{DropsWatch, SampledWatch};
+pub use watch::DropsWatch;

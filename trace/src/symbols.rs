@@ -25,18 +25,8 @@ pub(crate) fn begins_with_any(name: &str, prefixes: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSymbol {
     pub name: String,
-    /// In bytes.
-    pub offset: u64,
     /// `bpf` for a BPF program; `None` for the kernel itself.
     pub module: Option<String>,
-}
-
-impl std::fmt::Display for KernelSymbol {
-    // As the kernel prints it: `function+0x1f [module]`.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}+{:#x}", self.name, self.offset)?;
-        self.module.as_ref().map_or(Ok(()), |module| write!(f, " [{module}]"))
-    }
 }
 
 /// The functions of the running kernel and its modules at the time of reading.
@@ -70,7 +60,6 @@ impl KernelSymbols {
             let symbol = candidate.filter(|function| address - function.address < LONGEST).map(|function| {
                 KernelSymbol {
                     name: function.name.to_string(),
-                    offset: address - function.address,
                     module: function.module.as_deref().map(str::to_owned),
                 }
             });
@@ -144,12 +133,19 @@ ffffffffc0300010 t bpf_prog_6deef7357e7b4530_counts\t[bpf]
     #[test]
     fn addresses_resolve_to_the_preceding_function() {
         let symbols = symbols(TEXT, "0\n");
-        let name = |address| symbols.name(address).value().map(ToString::to_string);
-        assert_eq!(name(0xffff_ffff_8100_0000).unwrap(), "_stext+0x0");
-        assert_eq!(name(0xffff_ffff_81a2_f14f).unwrap(), "nf_queue_entry_free+0x5f");
-        assert_eq!(name(0xffff_ffff_81a2_f1c0).unwrap(), "nf_hook_slow+0x70");
-        assert_eq!(name(0xffff_ffff_c020_101f).unwrap(), "udp_tunnel_xmit+0x1f [udp_tunnel]");
-        assert_eq!(name(0xffff_ffff_c030_0011).unwrap(), "bpf_prog_6deef7357e7b4530_counts+0x1 [bpf]");
+        let name = |address| {
+            let symbol = symbols.name(address).into_value();
+            symbol.map(|symbol| (symbol.name, symbol.module.unwrap_or_default()))
+        };
+        for (address, function, module) in [
+            (0xffff_ffff_8100_0000, "_stext", ""),
+            (0xffff_ffff_81a2_f14f, "nf_queue_entry_free", ""),
+            (0xffff_ffff_81a2_f1c0, "nf_hook_slow", ""),
+            (0xffff_ffff_c020_101f, "udp_tunnel_xmit", "udp_tunnel"),
+            (0xffff_ffff_c030_0011, "bpf_prog_6deef7357e7b4530_counts", "bpf"),
+        ] {
+            assert_eq!(name(address), Some((function.to_owned(), module.to_owned())));
+        }
         assert_eq!(name(0xffff_ffff_8200_1000), None, "data is not a function");
         assert_eq!(name(0x1000), None);
     }

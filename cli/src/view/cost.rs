@@ -3,7 +3,9 @@
 mod words;
 
 use linerate_host::Known;
-use linerate_trace::cost::{CostComparison, CostReport, CostResult, CpuCost, TopVictim, VictimGrouping};
+use linerate_trace::cost::{
+    CostComparison, CostReport, CostResult, CostVictim, CpuCost, VictimGroup, VictimGrouping,
+};
 
 use crate::document::{
     Audience, BarChart, Block, Document, Fact, Note, Section, SegmentFill, StackedBar, Table, Tile,
@@ -164,30 +166,29 @@ fn cpus(cost: &CostReport) -> Table {
     .with_text_limit(MOST_CPUS, "CPUs with less packet time")
 }
 
-fn victim_bars(cost: &CostReport, victims: &[TopVictim]) -> BarChart {
+fn victim_bars(cost: &CostReport, victims: &[VictimGroup<'_>]) -> BarChart {
     let wall_time = wall_ns(cost);
     // A group of several threads can have more than the time of one CPU: the longest bar is the scale.
-    let longest = victims.iter().map(|victim| victim.group.on_cpu_ns.max(victim.group.accounted_ns)).max();
-    let scale = wall_time.max(longest.unwrap_or(0) as f64);
-    let bars = victims.iter().map(|victim| {
-        let group = &victim.group;
+    let longest = victims
+        .iter()
+        .map(|group| group.sum(|thread| thread.on_cpu_ns).max(group.accounted().unwrap_or_default()));
+    let scale = wall_time.max(longest.max().unwrap_or(0) as f64);
+    let bars = victims.iter().map(|group| {
+        let (had_ns, lost_ns) = (group.sum(CostVictim::had_ns), group.sum(CostVictim::lost_ns));
         let share_of_wall = |part: u64| percent(share(part, wall_time));
-        let (top_share, own_share, lost_share) = (
-            accounted_share(group, wall_time),
-            share_of_wall(group.had_ns()),
-            share_of_wall(group.lost_ns()),
-        );
+        let (top_share, own_share, lost_share) =
+            (accounted_share(group, wall_time), share_of_wall(had_ns), share_of_wall(lost_ns));
         let segments = [
-            (SegmentFill::Tasks, group.had_ns()),
-            (SegmentFill::Receive, group.lost_ns()),
-            (SegmentFill::Other, group.taken_other_ns),
+            (SegmentFill::Tasks, had_ns),
+            (SegmentFill::Receive, lost_ns),
+            (SegmentFill::Other, group.sum(|thread| thread.taken_other_ns)),
         ];
         StackedBar {
-            name: victim.name.clone(),
+            name: group.name.clone(),
             value: format!("top shows {top_share}, had {own_share}, lost {lost_share}"),
             description: format!(
                 "{}: top shows {top_share}, packets used {lost_share}, it had {own_share}",
-                victim.name
+                group.name
             ),
             segments: BarChart::segments(segments.map(|(fill, part)| (fill, share(part, scale)))),
             tick: group.accounted().map(|accounted| share(accounted, scale)),
@@ -206,19 +207,18 @@ fn victim_bars(cost: &CostReport, victims: &[TopVictim]) -> BarChart {
     }
 }
 
-fn victim_table(cost: &CostReport, victims: &[TopVictim], max_victims: usize) -> Table {
+fn victim_table(cost: &CostReport, victims: &[VictimGroup<'_>], max_victims: usize) -> Table {
     let wall_time = wall_ns(cost);
-    let rows = victims.iter().map(|victim| {
-        let group = &victim.group;
-        let share_of_wall = |part: u64| percent(share(part, wall_time));
+    let rows = victims.iter().map(|group| {
+        let share_of = |figure: fn(&CostVictim) -> u64| percent(share(group.sum(figure), wall_time));
         [
-            victim.name.clone(),
+            group.name.clone(),
             accounted_share(group, wall_time),
-            share_of_wall(group.on_cpu_ns),
-            share_of_wall(group.taken_ns),
-            share_of_wall(group.displaced_ns),
-            share_of_wall(group.had_ns()),
-            share_of_wall(group.taken_in_own_calls_ns),
+            share_of(|thread| thread.on_cpu_ns),
+            share_of(|thread| thread.taken_ns),
+            share_of(|thread| thread.displaced_ns),
+            share_of(CostVictim::had_ns),
+            share_of(|thread| thread.taken_in_own_calls_ns.value().copied().unwrap_or_default()),
         ]
     });
     Table::new("name | >top shows | >on CPU | >taken | >displaced | >had | >in own calls")

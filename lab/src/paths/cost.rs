@@ -10,7 +10,7 @@ use linerate_load::LoadSlot;
 use linerate_trace::TraceError;
 use linerate_trace::cost::calibrate::{CostCalibration, calibrate};
 use linerate_trace::cost::{CostReport, CostSession, CostVictim};
-use linerate_trace::drops::packet_counts::{DropsTracer, NamespaceScope, PortSubject};
+use linerate_trace::drops::packet_counts::{DropsTracer, PortSubject};
 
 use super::path_lab::PathLab;
 use super::recipe::PORT;
@@ -151,12 +151,8 @@ impl PathOverload {
     /// Offers more than the capacity, and counts where packets are dropped.
     pub(super) fn measure(lab: &mut PathLab, capacity: f64) -> Result<Known<Self>, TestbedError> {
         let host = Host::live();
-        let subject = PortSubject {
-            network: NamespaceScope::All,
-            ports: vec![PORT, VXLAN_PORT],
-            ..PortSubject::default()
-        };
-        let tracer = match DropsTracer::start(&host, &subject) {
+        let subject = PortSubject { ports: vec![PORT, VXLAN_PORT], peer: None };
+        let tracer = match DropsTracer::start_in_all_namespaces(&host, &subject) {
             Ok(tracer) => tracer,
             Err(error) => return Ok(Known::unknown(error.to_string())),
         };
@@ -169,10 +165,10 @@ impl PathOverload {
         for (site, packets) in &counts.lost {
             // The client's program drops each reply that it has matched.
             let Some(host) = lab.host_of(site.network).filter(|host| host != CLIENT) else { continue };
-            let function = site.function.as_ref().unwrap_or(&site.location);
+            let function = site.function.clone().unwrap_or_else(|| format!("{:#x}", site.address));
             let place = match &site.reason {
                 Some(reason) => format!("{function} ({reason})"),
-                None => function.clone(),
+                None => function,
             };
             *places.entry((host, place)).or_default() += packets;
         }

@@ -52,13 +52,10 @@ fn overload_by(
     drain: Duration,
 ) -> Result<OverloadResult, GeneratorError> {
     let per_second = capacity * factor;
-    let unknown_result = |offered_per_second, send_method, why: String| OverloadResult {
-        factor,
-        offered_per_second,
-        send_method,
-        goodput_ratio: Known::Unknown { why },
+    let not_offered = |why: String| {
+        let (send_method, goodput_ratio) = (SendMethod::default(), Known::unknown(why));
+        Ok(OverloadResult { factor, offered_per_second: 0.0, send_method, goodput_ratio })
     };
-    let not_offered = |why| Ok(unknown_result(0.0, SendMethod::default(), why));
     if !(capacity > 0.0 && capacity.is_finite()) {
         return not_offered("capacity is not known, so there is nothing to exceed".to_owned());
     }
@@ -74,21 +71,15 @@ fn overload_by(
     if outcome.duration < slot.duration {
         return Err(GeneratorError::Cancelled);
     }
-    let (offered_per_second, send_method) = (outcome.offered_per_second, outcome.self_watch.send_method);
-    if falls_short(&outcome) {
+    let offered_per_second = outcome.offered_per_second;
+    let goodput_ratio = if falls_short(&outcome) {
         let offered_percent = offered_per_second / per_second * 100.0;
-        return Ok(unknown_result(
-            offered_per_second,
-            send_method,
-            format!(
-                "the generator offered {offered_per_second:.0} requests/s, {offered_percent:.0} % of {factor} x capacity"
-            ),
-        ));
-    }
-    Ok(OverloadResult {
-        factor,
-        offered_per_second,
-        send_method,
-        goodput_ratio: Known::Value(outcome.answered_per_second / capacity),
-    })
+        Known::unknown(format!(
+            "the generator offered {offered_per_second:.0} requests/s, {offered_percent:.0} % of {factor} x capacity"
+        ))
+    } else {
+        Known::Value(outcome.answered_per_second / capacity)
+    };
+    let send_method = outcome.self_watch.send_method;
+    Ok(OverloadResult { factor, offered_per_second, send_method, goodput_ratio })
 }

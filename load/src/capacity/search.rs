@@ -130,7 +130,6 @@ pub(super) fn search_with_method(
         widening: FIRST_WIDENING,
         holds_in_a_row: 0,
         doubted: false,
-        confirming: false,
     };
     let lowest = lowest_rate(options);
     let ended = match search.narrow_bracket(lowest)? {
@@ -160,8 +159,6 @@ struct CapacitySearch<'a, 'o> {
     holds_in_a_row: u32,
     /// Whether a rate held that had failed before.
     doubted: bool,
-    /// Whether the present slot confirms a rate.
-    confirming: bool,
 }
 
 struct RateFailure {
@@ -186,7 +183,7 @@ impl CapacitySearch<'_, '_> {
     /// Narrows the gap between a holding and a failing rate. Returns early if the search ends.
     fn narrow_bracket(&mut self, lowest: f64) -> Result<Option<SearchEnd>, GeneratorError> {
         while let Some(rate) = self.next_rate(lowest) {
-            match self.attempt_rate(rate)? {
+            match self.attempt_rate(rate, 1)? {
                 RateAttempt::Ended(ended) => return Ok(Some(ended)),
                 RateAttempt::Held(slot) => {
                     self.holds = Some((rate, vec![slot]));
@@ -263,10 +260,7 @@ impl CapacitySearch<'_, '_> {
         while let Some((rate, mut slots)) = self.holds.take() {
             let mut confirm_failure = None;
             for _ in 0..self.options.confirm {
-                self.confirming = true;
-                let attempt = self.attempt_rate(rate);
-                self.confirming = false;
-                match attempt? {
+                match self.attempt_rate(rate, self.options.confirm_stretch)? {
                     RateAttempt::Held(slot) => slots.push(slot),
                     RateAttempt::Failed(failure) => {
                         confirm_failure = Some(failure);
@@ -285,7 +279,7 @@ impl CapacitySearch<'_, '_> {
             self.fails = Some(failure);
             let mut lower_rate = rate / self.options.resolution;
             while lower_rate >= lowest && self.holds.is_none() {
-                match self.attempt_rate(lower_rate)? {
+                match self.attempt_rate(lower_rate, 1)? {
                     RateAttempt::Held(slot) => self.holds = Some((lower_rate, vec![slot])),
                     RateAttempt::Failed(failure) => self.fails = Some(failure),
                     RateAttempt::Ended(ended) => {
@@ -299,15 +293,15 @@ impl CapacitySearch<'_, '_> {
         Ok(SearchEnd::NothingHolds)
     }
 
-    /// Offers a rate, and repeats it if it did not hold.
-    fn attempt_rate(&mut self, rate: f64) -> Result<RateAttempt, GeneratorError> {
+    /// Offers a rate, and repeats it if it did not hold. `stretch`: as [`SearchOptions::confirm_stretch`].
+    fn attempt_rate(&mut self, rate: f64, stretch: u32) -> Result<RateAttempt, GeneratorError> {
         let (mut failures, mut punctual_failures, mut excused_count) = (0, 0, 0);
         let mut on_schedule = false;
         loop {
             if let Some(ended) = self.search_end() {
                 return Ok(RateAttempt::Ended(ended));
             }
-            let Some(verdict) = self.offer_rate(rate)? else {
+            let Some(verdict) = self.offer_rate(rate, stretch)? else {
                 return Ok(RateAttempt::Ended(SearchEnd::Cancelled));
             };
             if verdict == ProbeVerdict::Holds {
@@ -335,9 +329,8 @@ impl CapacitySearch<'_, '_> {
     }
 
     // Offers a rate for a slot; `None` for a slot that was cut short, because it proves nothing.
-    fn offer_rate(&mut self, per_second: f64) -> Result<Option<ProbeVerdict>, GeneratorError> {
+    fn offer_rate(&mut self, per_second: f64, stretch: u32) -> Result<Option<ProbeVerdict>, GeneratorError> {
         let options = self.options;
-        let stretch = if self.confirming { options.confirm_stretch } else { 1 };
         let (lead_in, judged_duration) = (options.lead_in * stretch, options.slot * stretch);
         options.notify_observer(SearchEvent::Offering { per_second, slot: lead_in + judged_duration });
         let slot = LoadSlot {

@@ -1,7 +1,9 @@
 //! The plan of a slot, which both backends carry out.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::options::GeneratorOptions;
 use super::schedule::SendSchedule;
 use super::{LoadSlot, PacingMode, clock};
 use crate::error::GeneratorError;
@@ -153,7 +155,24 @@ pub(super) struct SlotFacts<'a> {
     pub(super) tags: Option<u64>,
 }
 
-impl SlotFacts<'_> {
+impl<'a> SlotFacts<'a> {
+    /// At the end of the slot.
+    pub(super) fn new(
+        slot: &'a LoadSlot,
+        span: SlotSpan,
+        plans: &'a [SlotPlan],
+        options: &GeneratorOptions,
+    ) -> Self {
+        SlotFacts {
+            slot,
+            span,
+            plans,
+            cancelled: options.cancel.load(Ordering::Relaxed),
+            code: options.workload.code(),
+            tags: options.workload.narrow_tags(options.flows),
+        }
+    }
+
     /// The longest delay of a request by design, ns.
     pub(super) fn tick_ns(&self) -> u64 {
         let schedule = self.plans.first().and_then(|plan| plan.timing.schedule());

@@ -208,6 +208,22 @@ impl LoadWorkload {
         }
     }
 
+    /// The part of a reply that is counted by value.
+    pub(crate) fn code(&self) -> Option<ReplyCode> {
+        match self {
+            LoadWorkload::Echo { .. } => None,
+            LoadWorkload::Exchange(exchange) => exchange.code,
+        }
+    }
+
+    /// Number of prepared requests; an echo has one.
+    pub(crate) fn request_count(&self) -> usize {
+        match self {
+            LoadWorkload::Echo { .. } => 1,
+            LoadWorkload::Exchange(exchange) => exchange.requests.len(),
+        }
+    }
+
     /// Bytes of the longest request.
     pub fn longest_bytes(&self) -> usize {
         match self {

@@ -10,15 +10,6 @@ use super::cost_tables::{Counters as _, PathOn, PathTime};
 use super::{CostReport, CostVictim, DeviceCost, PathCost};
 use crate::host_facts::interface_names;
 
-/// A path without its CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct DevicePair {
-    network: u32,
-    ingress: u32,
-    egress: u32,
-    is_entry: bool,
-}
-
 /// The names of devices, and the owners of their other ends.
 pub(super) struct PathNames {
     /// Inode of the own network namespace.
@@ -66,30 +57,29 @@ pub(super) fn paths(
     times: &BTreeMap<PathOn, PathTime>,
     cost: &CostReport,
 ) -> Vec<PathCost> {
-    let mut sums: BTreeMap<DevicePair, PathTime> = BTreeMap::new();
-    for (key, time) in times {
-        let PathOn { network, ingress, egress, is_entry, .. } = *key;
-        let pair = DevicePair { network, ingress, egress, is_entry: is_entry != 0 };
-        sums.entry(pair).or_default().add(time);
+    // Over all CPUs.
+    let mut sums: BTreeMap<PathOn, PathTime> = BTreeMap::new();
+    for (path, time) in times {
+        sums.entry(PathOn { cpu: 0, ..*path }).or_default().add(time);
     }
     // The packets that the host sent by its end of a veth pair continue at the container's end.
-    let ends: Vec<(DevicePair, u32)> = sums
+    let ends: Vec<(PathOn, u32)> = sums
         .keys()
-        .filter(|pair| !pair.is_entry)
-        .filter_map(|pair| Some((*pair, names.port_of_peer(pair.network, pair.ingress)?.index?)))
+        .filter(|path| path.is_entry == 0)
+        .filter_map(|path| Some((*path, names.port_of_peer(path.network, path.ingress)?.index?)))
         .collect();
     for (end, egress) in ends {
-        let entries: Vec<DevicePair> = sums
+        let entries: Vec<PathOn> = sums
             .keys()
-            .filter(|pair| pair.is_entry && pair.egress == egress && names.own == Some(pair.network))
+            .filter(|path| path.is_entry != 0 && path.egress == egress && names.own == Some(path.network))
             .copied()
             .collect();
-        let total: i64 = entries.iter().filter_map(|pair| Some(sums.get(pair)?.packets)).sum();
+        let total: i64 = entries.iter().filter_map(|path| Some(sums.get(path)?.packets)).sum();
         if total > 0
             && let Some(time) = sums.remove(&end)
         {
-            for pair in entries {
-                let sum = sums.entry(pair).or_default();
+            for path in entries {
+                let sum = sums.entry(path).or_default();
                 let share = sum.packets as f64 / total as f64;
                 sum.add(&time.scaled(share));
             }
@@ -99,17 +89,17 @@ pub(super) fn paths(
     let non_negative = |sum: i64| u64::try_from(sum).unwrap_or(0);
     let mut paths: Vec<PathCost> = Vec::new();
     let mut machines: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for (pair, time) in sums {
+    for (path, time) in sums {
         let own_ns = (time.events as f64 * run_ns) as i64;
-        let ends = [pair.egress, pair.ingress].map(|index| names.port(pair.network, index));
+        let ends = [path.egress, path.ingress].map(|index| names.port(path.network, index));
         let owner = ends.into_iter().flatten().find_map(|port| port.owner.as_ref());
         if let Some(owner) = owner {
             machines.entry(owner.pid).or_default().push(paths.len());
         }
         paths.push(PathCost {
-            ingress: names.name(pair.network, pair.ingress, &cost.devices),
-            egress: (pair.egress != 0).then(|| names.name(pair.network, pair.egress, &cost.devices)),
-            network_namespace: pair.network,
+            ingress: names.name(path.network, path.ingress, &cost.devices),
+            egress: (path.egress != 0).then(|| names.name(path.network, path.egress, &cost.devices)),
+            network_namespace: path.network,
             owner: owner.map(|owner| owner.name.clone()),
             packets: non_negative(time.packets),
             taken_ns: non_negative(time.ns - own_ns),

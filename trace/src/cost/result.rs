@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::calibrate::CostCalibration;
-use super::{CostReport, CostVictim, VictimGroup};
+use super::{CostReport, CostVictim};
 
 /// How threads that packets take time from are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,17 +32,17 @@ pub struct CostResult {
 
 /// Threads that packets took time from, as one row.
 #[derive(Debug, Clone)]
-pub struct TopVictim {
+pub struct VictimGroup<'c> {
     /// `openssl (812)`, or the path of a cgroup.
     pub name: String,
-    pub group: VictimGroup,
+    pub threads: Vec<&'c CostVictim>,
 }
 
 impl CostReport {
     /// Groups of threads: those that lost most first, then those that ran most.
     #[must_use]
-    pub fn top_victims(&self, grouping: VictimGrouping) -> Vec<TopVictim> {
-        let mut victims = match grouping {
+    pub fn top_victims(&self, grouping: VictimGrouping) -> Vec<VictimGroup<'_>> {
+        let mut groups = match grouping {
             VictimGrouping::Process => {
                 self.grouped(|victim| victim.pid, |victim| format!("{} ({})", victim.comm, victim.pid))
             }
@@ -51,8 +51,10 @@ impl CostReport {
                 self.grouped(|victim| victim.tid, |victim| format!("{} ({})", victim.comm, victim.tid))
             }
         };
-        victims.sort_by_key(|victim| std::cmp::Reverse((victim.group.lost_ns(), victim.group.on_cpu_ns)));
-        victims
+        groups.sort_by_key(|group| {
+            std::cmp::Reverse((group.sum(CostVictim::lost_ns), group.sum(|victim| victim.on_cpu_ns)))
+        });
+        groups
     }
 
     /// By the key of each thread. The name is that of the process's first thread, if it is a victim.
@@ -60,14 +62,14 @@ impl CostReport {
         &self,
         key: impl Fn(&CostVictim) -> K,
         name: impl Fn(&CostVictim) -> String,
-    ) -> Vec<TopVictim> {
-        let mut groups: BTreeMap<K, TopVictim> = BTreeMap::new();
+    ) -> Vec<VictimGroup<'_>> {
+        let mut groups: BTreeMap<K, VictimGroup<'_>> = BTreeMap::new();
         for victim in &self.victims {
-            let new = || TopVictim { name: name(victim), group: VictimGroup::default() };
-            let top = groups.entry(key(victim)).or_insert_with(new);
-            top.group.add(victim);
+            let new = || VictimGroup { name: name(victim), threads: Vec::new() };
+            let group = groups.entry(key(victim)).or_insert_with(new);
+            group.threads.push(victim);
             if victim.tid == victim.pid {
-                top.name = name(victim);
+                group.name = name(victim);
             }
         }
         groups.into_values().collect()
@@ -79,10 +81,26 @@ fn cgroup_name(victim: &CostVictim) -> String {
     victim.cgroup.value().cloned().unwrap_or_else(|| format!("cgroup {}", victim.cgroup_id))
 }
 
-impl VictimGroup {
-    /// Time that the kernel accounts to the group; `None` if that is unknown for all of its threads.
+impl VictimGroup<'_> {
+    /// The sum of a figure over its threads.
+    #[must_use]
+    pub fn sum(&self, figure: impl Fn(&CostVictim) -> u64) -> u64 {
+        self.threads.iter().map(|thread| figure(thread)).sum()
+    }
+
+    /// Time that the kernel accounts to the threads for which it is known; `None` without any.
     #[must_use]
     pub fn accounted(&self) -> Option<u64> {
-        (self.unaccounted_threads < self.threads).then_some(self.accounted_ns)
+        self.threads
+            .iter()
+            .filter_map(|thread| thread.accounted_ns.value())
+            .copied()
+            .reduce(|sum, ns| sum + ns)
+    }
+
+    /// Whether the accounted time of a thread is unknown.
+    #[must_use]
+    pub fn has_unaccounted(&self) -> bool {
+        self.threads.iter().any(|thread| thread.accounted_ns.value().is_none())
     }
 }

@@ -2,7 +2,7 @@
 
 use linerate_host::Known;
 
-use super::{CostReport, CostVictim, CpuCost, DeviceCost, VictimGroup};
+use super::{CostReport, CostVictim, CpuCost, DeviceCost};
 
 impl CostReport {
     /// All CPUs together; the number has no meaning.
@@ -100,28 +100,6 @@ impl DeviceCost {
 
     pub fn ns_a_packet(&self) -> Option<f64> {
         ratio(self.taken_ns, self.packets)
-    }
-}
-
-impl VictimGroup {
-    pub(super) fn add(&mut self, victim: &CostVictim) {
-        self.threads += 1;
-        self.on_cpu_ns += victim.on_cpu_ns;
-        self.taken_ns += victim.taken_ns;
-        self.taken_in_own_calls_ns += victim.taken_in_own_calls_ns.value().copied().unwrap_or(0);
-        self.taken_other_ns += victim.taken_other_ns;
-        self.displaced_ns += victim.displaced_ns;
-        self.accounted_ns += victim.accounted_ns.value().copied().unwrap_or(0);
-        self.unaccounted_threads += usize::from(victim.accounted_ns.value().is_none());
-    }
-
-    pub fn had_ns(&self) -> u64 {
-        self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
-    }
-
-    /// Time that packets took: from the threads' turns, and by threads that preempted them.
-    pub fn lost_ns(&self) -> u64 {
-        self.taken_ns + self.displaced_ns
     }
 }
 

@@ -62,21 +62,22 @@ impl WindowTimeline {
         for event in &window.events {
             let (at, cpu) = (event.at, event.cpu);
             let context = contexts.entry(cpu).or_default();
+            let mut change_state = |thread: u32, state: ThreadState| {
+                if watched.contains(&thread) {
+                    timeline.threads.entry(thread).or_default().push((at, state));
+                }
+            };
             match event.kind {
                 EventKind::IrqBegin => context.irqs += 1,
                 EventKind::IrqEnd => context.irqs = context.irqs.saturating_sub(1),
                 EventKind::SoftirqBegin { vector } => context.softirq = Some(vector),
                 EventKind::SoftirqEnd { .. } => context.softirq = None,
                 EventKind::Switch { sleeps, next, name } => {
-                    if let Some(previous) = context.thread.filter(|thread| watched.contains(thread)) {
+                    if let Some(previous) = context.thread.replace(next) {
                         let state = if sleeps { ThreadState::Sleeping } else { ThreadState::Runnable };
-                        timeline.threads.entry(previous).or_default().push((at, state));
+                        change_state(previous, state);
                     }
-                    if watched.contains(&next) {
-                        let states = timeline.threads.entry(next).or_default();
-                        states.push((at, ThreadState::Running { cpu }));
-                    }
-                    context.thread = Some(next);
+                    change_state(next, ThreadState::Running { cpu });
                     timeline.names.entry(next).or_insert_with(|| name.to_string());
                 }
                 EventKind::Waking { thread } if watched.contains(&thread) => {
@@ -92,9 +93,7 @@ impl WindowTimeline {
                 // A thread that was on the CPU before the first switch in the window.
                 EventKind::Read { thread, .. } if context.thread.is_none() => {
                     context.thread = Some(thread);
-                    if watched.contains(&thread) {
-                        timeline.threads.entry(thread).or_default().push((at, ThreadState::Running { cpu }));
-                    }
+                    change_state(thread, ThreadState::Running { cpu });
                 }
                 _ => continue,
             }
@@ -126,12 +125,10 @@ impl WindowTimeline {
     pub(super) fn states(&self, thread: u32, from: u64, to: u64) -> Vec<(u64, u64, ThreadState)> {
         let states = self.threads.get(&thread).map_or(&[][..], Vec::as_slice);
         let first_index = states.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-        let ends =
-            states[first_index.min(states.len())..].iter().skip(1).map(|(at, _)| *at).chain([self.end]);
-        states[first_index.min(states.len())..]
-            .iter()
-            .zip(ends)
-            .take_while(|((at, _), _)| *at < to)
+        let states = &states[first_index..];
+        let ends = states.iter().skip(1).map(|(at, _)| *at).chain([self.end]);
+        let spans = states.iter().zip(ends).take_while(|((at, _), _)| *at < to);
+        spans
             .map(|((at, state), end)| ((*at).max(from), end.min(to), *state))
             .filter(|(begin, end, _)| begin < end)
             .collect()

@@ -9,7 +9,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use linerate_host::bpf::{BpfError, BpfFailure, KERNEL_TYPES};
+use linerate_host::bpf::{self, BpfError, BpfFailure, KERNEL_TYPES};
 use linerate_host::netlink::addresses;
 use linerate_host::{Host, Known};
 
@@ -21,7 +21,7 @@ use crate::symbols::KernelSymbols;
 pub use count::{CountedEvent, LossSite, PacketOrigin, PassedCounts, PathPoint};
 use overhead::ProgramTiming;
 pub use overhead::TraceOverhead;
-use program::AttachedDrops;
+use program::{ALL_NAMESPACES, AttachedDrops};
 
 const DEVICES: &str = "/sys/class/net";
 
@@ -45,21 +45,11 @@ const TOGETHER: u64 = 64;
 /// The observed packets: UDP over IPv4 and IPv6, of these ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortSubject {
-    pub network: NamespaceScope,
     /// Server ports: destination of requests, source of replies. Empty for all UDP; then received
     /// packets count as requests and sent ones as replies.
     pub ports: Vec<u16>,
     /// Only packets from or to this address.
     pub peer: Option<IpAddr>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum NamespaceScope {
-    /// That of the thread that starts the observation.
-    #[default]
-    Here,
-    /// The whole host. A packet on a veth pair is seen in each namespace it passes.
-    All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,8 +171,19 @@ pub struct DropsTracer {
 }
 
 impl DropsTracer {
-    /// `host` provides the kernel's symbols.
+    /// Counts in the calling thread's network namespace. `host` provides the kernel's symbols.
     pub fn start(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
+        let network = bpf::network_namespace();
+        let network = network.map_err(|source| TraceError::Kernel { what: program::WHAT, source })?;
+        Self::begin(host, subject, network)
+    }
+
+    /// Counts in all network namespaces. A packet on a veth pair is seen in each namespace it passes.
+    pub fn start_in_all_namespaces(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
+        Self::begin(host, subject, ALL_NAMESPACES)
+    }
+
+    fn begin(host: &Host, subject: &PortSubject, network: u32) -> Result<Self, TraceError> {
         let symbols = KernelSymbols::kernel(host)?;
         let types = fs::read(KERNEL_TYPES).map_err(|error| BpfError {
             operation: program::WHAT,
@@ -193,7 +194,8 @@ impl DropsTracer {
         // A tunnel takes packets before they reach a receive buffer, and no program sends its
         // packets.
         let left_out = if subject.ports.is_empty() { tunnel_ports(host) } else { Vec::new() };
-        let mut attached = AttachedDrops::load(subject, &left_out, reasons.is_some(), &own_addresses(host))?;
+        let mut attached =
+            AttachedDrops::load(subject, network, &left_out, reasons.is_some(), &own_addresses(host))?;
         let timing = ProgramTiming::start(&mut attached)?;
         attached.attach()?;
         let cpus = u64::try_from(cpus).unwrap_or(u64::MAX);

@@ -12,14 +12,10 @@ use super::packet_counts::{DropsTracer, PacketCounts, PacketDirection, PathPoint
 use crate::TraceError;
 use reading::{DropsReading, SocketDrops};
 
-pub use sampling::SampledWatch;
+pub use sampling::DropsWatch;
 
 // The longest wait for replies of a program.
 const LONGEST_REPLY_WAIT: Duration = Duration::from_millis(500);
-
-/// Time from the start to the first timing of the programs, and between two timings.
-const FIRST_TIMING: Duration = Duration::from_millis(40);
-const TIMING_INTERVAL: Duration = Duration::from_millis(490);
 
 #[derive(Debug, Clone)]
 struct DropsMoment {
@@ -50,41 +46,25 @@ impl DropsMoment {
     }
 }
 
-/// Observes packets until it is dropped.
+/// The packets of a time without a pause. Observes until it is dropped.
 #[derive(Debug)]
-pub struct DropsWatch {
+struct CountedWindow {
     look: DropsTracer,
     subject: PortSubject,
     interfaces: Vec<String>,
     first: DropsMoment,
     last: DropsMoment,
-    has_begun: bool,
 }
 
-impl DropsWatch {
-    /// Observes the calling thread's network namespace, which must be that of `host`. `interfaces`:
-    /// the interfaces whose counters are read; empty as in [`linerate_host::Scope`].
-    ///
-    /// # Errors
-    /// [`TraceError`] if the programs cannot be loaded. Unreadable counters are part of the
-    /// evidence.
-    pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
+impl CountedWindow {
+    fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
         // Before the tracepoints, so that counters include all packets that the tracepoints see.
         let reading = DropsReading::observe(host, subject, interfaces);
         let tracer = DropsTracer::start(host, subject)?;
         let first = DropsMoment::first(host, &tracer, reading, subject, interfaces)?;
         let last = first.clone();
         let (subject, interfaces) = (subject.clone(), interfaces.to_vec());
-        Ok(Self { look: tracer, subject, interfaces, first, last, has_begun: false })
-    }
-
-    /// Times the programs, which takes 10 ms; returns when to call this again.
-    pub fn turn(&mut self) -> Result<Duration, TraceError> {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            return Ok(FIRST_TIMING);
-        }
-        self.look.time_now()?;
-        Ok(TIMING_INTERVAL)
+        Ok(Self { look: tracer, subject, interfaces, first, last })
     }
 
     fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
@@ -110,13 +90,8 @@ impl DropsWatch {
         Ok((self.evidence(&self.first), self.evidence(&earlier)))
     }
 
-    pub fn total(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
-        self.last = self.read_moment(host, &[&self.first], LONGEST_REPLY_WAIT)?;
-        Ok(self.evidence(&self.first))
-    }
-
     /// Everything since the last lap, or the start.
-    pub fn lap(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
+    fn lap(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         let now = self.read_moment(host, &[&self.last], LONGEST_REPLY_WAIT)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok(self.evidence(&earlier))
@@ -128,9 +103,9 @@ impl DropsWatch {
         earlier: &[&DropsMoment],
         longest: Duration,
     ) -> Result<DropsMoment, TraceError> {
-        let before = SocketDrops::observe(host, &self.subject, &self.interfaces);
+        let before = self.socket_drops(host);
         let mut counts = self.look.read(host)?;
-        let waiting = SocketDrops::observe(host, &self.subject, &self.interfaces).waiting();
+        let waiting = self.socket_drops(host).waiting();
         let devices = self.first.reading.devices(host);
         let unanswered = earlier.iter().map(|earlier| self.unanswered(&counts.since(&earlier.seen))).max();
         self.look.settle(&mut counts, unanswered.unwrap_or_default(), longest)?;

@@ -156,7 +156,7 @@ impl CpuContext {
 }
 
 /// A stack on a CPU in a process, with its number of samples.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SampledStack {
     /// Indices into [`StackProfile::frames`], root first: user space, then the kernel.
     pub frames: Vec<u32>,

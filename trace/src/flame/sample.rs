@@ -19,7 +19,6 @@ use perf_event::data::Record;
 pub(crate) use self::event::kernel_failed;
 pub(crate) use self::mappings::any_mappings;
 
-use self::event::OpenedSamplers;
 use self::names::{FunctionNames, OUTSIDE};
 use self::sample_tally::{SamplePlace, SampleTally};
 use super::profile::{
@@ -64,8 +63,7 @@ fn observe_with(
     stop: &dyn Fn() -> bool,
     rings: &[usize],
 ) -> Result<StackProfile, TraceError> {
-    let OpenedSamplers { event, mut samplers } =
-        event::open(&cpus(host, options)?, options.frequency_hz, rings)?;
+    let (event, mut samplers) = event::open(&cpus(host, options)?, options.frequency_hz, rings)?;
     let ns_a_sample = match event::time_a_sample(&event) {
         Ok(Some(ns)) => Known::Value(ns),
         Ok(None) => Known::unknown("the kernel made no samples of the thread that was to time them"),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use linerate_host::Known;
-use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment, ProgramRuns};
+use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment};
 
 use super::WHAT;
 use super::batch::BatchClasses;
 use crate::TraceError;
-use crate::call::{CallOverhead, EMPTY_PROGRAM, RunCounting};
+use crate::call::{CallOverhead, EMPTY_PROGRAM, time_runs};
 use crate::error::SINCE_6_3;
 use crate::sys::{KernelName, kernel_layout};
 
@@ -106,16 +106,7 @@ impl HeadroomProgram {
     /// Time of a run, ns, measured during `wait`, in which runs take longer; unknown if the kernel
     /// refuses to time programs.
     pub(super) fn run_ns(&self, wait: &dyn Fn()) -> Result<Known<f64>, BpfError> {
-        let counting = match RunCounting::start(WHAT) {
-            Ok(counting) => counting,
-            Err(why) => return Ok(Known::unknown(why.to_string())),
-        };
-        let before = self.programs.runs(&PROGRAMS)?;
-        wait();
-        let after = self.programs.runs(&PROGRAMS)?;
-        drop(counting);
-        let program_runs =
-            ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };
-        Ok(Known::Value(self.overhead.run_ns(program_runs)))
+        let counters = self.programs.run_counters(&PROGRAMS)?;
+        Ok(Known::from(time_runs(&counters, WHAT, wait)).map(|(runs, _)| self.overhead.run_ns(runs)))
     }
 }

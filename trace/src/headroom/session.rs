@@ -38,10 +38,8 @@ pub struct HeadroomSession<'h> {
     program: HeadroomProgram,
     /// `None` before the first measurement.
     run_ns: Option<Known<f64>>,
-    last: HostCounters,
 }
 
-#[derive(Debug)]
 struct HostCounters {
     counted: HeadroomCounters,
     links: LinkCounters,
@@ -65,9 +63,7 @@ impl<'h> HeadroomSession<'h> {
     /// [`TraceError::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`TraceError::NotHere`] before
     /// Linux 6.3.
     pub fn start(host: &'h Host, port: u16) -> Result<Self, TraceError> {
-        let program = HeadroomProgram::start(port)?;
-        let last = HostCounters::read(host, &program)?;
-        Ok(Self { host, port, program, run_ns: None, last })
+        Ok(Self { host, port, program: HeadroomProgram::start(port)?, run_ns: None })
     }
 
     /// Measures for this time with `wait`: first the costs, then the waits in the sockets.
@@ -81,7 +77,7 @@ impl<'h> HeadroomSession<'h> {
     ) -> Result<HeadroomReport, TraceError> {
         let read_drops = || udp_socket_drops(self.host, self.port);
         let before = read_drops();
-        self.last = HostCounters::read(self.host, &self.program)?;
+        let last = HostCounters::read(self.host, &self.program)?;
         let timed = if self.run_ns.is_none() { TIMED } else { Duration::ZERO };
         wait(duration.mul_f64(1.0 - WAITS_PART).saturating_sub(timed));
         let counters = HostCounters::read(self.host, &self.program)?;
@@ -90,9 +86,11 @@ impl<'h> HeadroomSession<'h> {
             None => self.program.run_ns(&|| wait(TIMED))?,
         };
         self.run_ns = Some(run_ns.clone());
-        let (seconds, mut demand) = self.demand(&counters, run_ns.value().copied().unwrap_or(0.0));
-        let sizes = buffers(&self.last.counted, &counters.counted);
-        demand.buffer = self.buffer(sizes, duration.mul_f64(WAITS_PART), wait);
+        let pairs = counters.counted.cpus.iter().zip(&last.counted.cpus);
+        let cpus: Vec<CpuCounters> = pairs.map(|(now, before)| now.since(before)).collect();
+        let run_time = run_ns.value().copied().unwrap_or(0.0);
+        let (seconds, mut demand) = self.demand(&last, &counters, &cpus, run_time);
+        demand.buffer = self.buffer(buffers(&cpus), duration.mul_f64(WAITS_PART), wait);
         let dropped = Known::from(before.and_then(|before| Ok(read_drops()?.saturating_sub(before))));
         let permitted = demand.read_per_second * seconds * PERMITTED_LOSS;
         if demand.is_beyond_buffer() && dropped.value().is_some_and(|dropped| *dropped as f64 <= permitted) {
@@ -102,24 +100,29 @@ impl<'h> HeadroomSession<'h> {
             );
         }
         let mut report = HeadroomReport::new(self.port, seconds, demand);
-        report.own_share = run_ns.clone().map(|ns| own_share(&self.last.counted, &counters.counted, ns));
+        let most_runs = cpus.iter().map(CpuCounters::runs).max().unwrap_or(0);
+        report.own_share = run_ns.clone().map(|ns| most_runs as f64 * ns / 1e9 / seconds);
         report.run_ns = run_ns;
         report.dropped = dropped;
-        self.last = counters;
         Ok(report)
     }
 
-    fn demand(&self, now: &HostCounters, run_ns: f64) -> (f64, ServiceDemand) {
-        let (before, after) = (&self.last.counted, &now.counted);
+    // `cpus`: the growth of the counters.
+    fn demand(
+        &self,
+        last: &HostCounters,
+        now: &HostCounters,
+        cpus: &[CpuCounters],
+        run_ns: f64,
+    ) -> (f64, ServiceDemand) {
+        let (before, after) = (&last.counted, &now.counted);
         let seconds = after.at.duration_since(before.at).as_secs_f64();
-        let cpus: Vec<CpuCounters> =
-            after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before)).collect();
         let total = |figure: fn(&CpuCounters) -> u64| cpus.iter().map(figure).sum::<u64>();
         let (arrivals, reads) = (total(|cpu| cpu.arrivals), total(|cpu| cpu.reads));
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let online = online_cpus(self.host).ok();
         let online_cpus =
-            (0..).zip(&cpus).filter(|(cpu, _)| online.as_ref().is_none_or(|set| set.contains(*cpu)));
+            (0..).zip(cpus).filter(|(cpu, _)| online.as_ref().is_none_or(|set| set.contains(*cpu)));
         let demands = online_cpus.map(|(cpu, counters)| {
             let cpu_use = |ns: u64| ns as f64 / 1e9 / seconds;
             let arrival_share = share(counters.arrivals, arrivals);
@@ -136,7 +139,7 @@ impl<'h> HeadroomSession<'h> {
                 // With a turn that began before.
                 other_use: cpu_use(counters.other_ns + other_softirq_ns).min(1.0),
                 yielding_use: cpu_use(counters.yielding_ns),
-                steal: steal(&self.last.times, &now.times, cpu),
+                steal: steal(&last.times, &now.times, cpu),
             }
         });
         let demands = demands.collect();
@@ -146,7 +149,7 @@ impl<'h> HeadroomSession<'h> {
         threads.sort_by(|left, right| right.read_share.total_cmp(&left.read_share));
         let datagrams_per_read = share(total(|cpu| cpu.segments), total(|cpu| cpu.sized));
         let datagrams = (reads as f64 * datagrams_per_read.max(1.0)) as u64;
-        let links = now.links.since(&self.last.links, seconds, datagrams);
+        let links = now.links.since(&last.links, seconds, datagrams);
         let quotas = self.quotas(&threads);
         let demand = ServiceDemand {
             read_per_second: reads as f64 / seconds,
@@ -260,21 +263,14 @@ impl ThreadCounters {
     }
 }
 
-/// The smallest receive buffer of the port, and the datagrams that it holds.
-fn buffers(before: &HeadroomCounters, after: &HeadroomCounters) -> Option<(u64, f64)> {
-    let cpus: Vec<CpuCounters> =
-        after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before)).collect();
+/// The smallest receive buffer of the port, and the datagrams that it holds, from the growth of the
+/// counters.
+fn buffers(cpus: &[CpuCounters]) -> Option<(u64, f64)> {
     // A CPU without datagrams since may have the size of an earlier buffer.
     let bytes = cpus.iter().filter(|cpu| cpu.sized > 0).map(|cpu| cpu.buffer).min()?;
     let sum = |figure: fn(&CpuCounters) -> u64| cpus.iter().map(figure).sum::<u64>() as f64;
     let (sized, truesize) = (sum(|cpu| cpu.sized), sum(|cpu| cpu.truesize));
     Some((bytes, bytes as f64 / (truesize / sized)))
-}
-
-fn own_share(before: &HeadroomCounters, after: &HeadroomCounters, run_ns: f64) -> f64 {
-    let seconds = after.at.duration_since(before.at).as_secs_f64();
-    let runs = after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before).runs()).max();
-    runs.unwrap_or(0) as f64 * run_ns / 1e9 / seconds
 }
 
 /// The hypervisor's share of a CPU; zero if it is unknown, as on hardware.
@@ -293,28 +289,14 @@ fn steal(before: &Known<Vec<CpuTimes>>, after: &Known<Vec<CpuTimes>>, cpu: u32) 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     #[test]
     fn receive_buffer_is_the_smallest_of_cpus_with_datagrams() {
-        let counters = |cpus: &[(u64, u64)]| HeadroomCounters {
-            at: Instant::now(),
-            cpus: cpus
-                .iter()
-                .map(|(sized, buffer)| CpuCounters {
-                    sized: *sized,
-                    truesize: sized * 1000,
-                    buffer: *buffer,
-                    ..CpuCounters::default()
-                })
-                .collect(),
-            threads: BTreeMap::new(),
-        };
-        let before = counters(&[(5, 212_992), (5, 212_992), (0, 0)]);
-        let after = counters(&[(9, 4_000_000), (5, 212_992), (1, 8_000_000)]);
-        assert_eq!(buffers(&before, &after), Some((4_000_000, 4_000.0)));
-        assert_eq!(buffers(&before, &before), None);
+        let counters =
+            |(sized, buffer)| CpuCounters { sized, truesize: sized * 1000, buffer, ..CpuCounters::default() };
+        let cpus = [(4, 4_000_000), (0, 212_992), (1, 8_000_000)].map(counters);
+        assert_eq!(buffers(&cpus), Some((4_000_000, 4_000.0)));
+        assert_eq!(buffers(&cpus[1..2]), None);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use linerate_host::Host;
-use linerate_trace::drops::packet_counts::{NamespaceScope, PortSubject};
-use linerate_trace::drops::{DropsWatch, GeneratorSaid, PacketAccounting, SampledWatch};
+use linerate_trace::drops::packet_counts::PortSubject;
+use linerate_trace::drops::{DropsWatch, GeneratorSaid, PacketAccounting};
 
 use crate::quantity;
 
@@ -51,13 +51,7 @@ impl DropsTargetArgs {
 
 pub(super) struct DropsSession {
     host: Host,
-    counting: CountingMode,
-}
-
-/// Whether all packets or samples are counted.
-enum CountingMode {
-    All(Box<DropsWatch>),
-    Sampled(Box<SampledWatch>),
+    watch: DropsWatch,
 }
 
 impl DropsSession {
@@ -67,23 +61,18 @@ impl DropsSession {
             let index = format!("/sys/class/net/{interface}/ifindex");
             host.read(&index).with_context(|| format!("there is no interface {interface} here"))?;
         }
-        let port_subject =
-            PortSubject { network: NamespaceScope::Here, ports: args.ports.clone(), peer: args.peer };
+        let port_subject = PortSubject { ports: args.ports.clone(), peer: args.peer };
+        let mut watch = DropsWatch::start(&host, &port_subject, &args.interfaces)?;
         // To compare with a generator or a command, every packet must be counted.
-        let counting = if args.load.is_some() || !args.command.is_empty() {
-            CountingMode::All(Box::new(DropsWatch::start(&host, &port_subject, &args.interfaces)?))
-        } else {
-            CountingMode::Sampled(Box::new(SampledWatch::start(&host, &port_subject, &args.interfaces)?))
-        };
-        Ok(Self { host, counting })
+        if args.load.is_some() || !args.command.is_empty() {
+            watch = watch.exact();
+        }
+        Ok(Self { host, watch })
     }
 
     // Times the programs; pauses or resumes a sampled count. Returns the time until the next call.
     pub(super) fn turn(&mut self) -> Result<Duration> {
-        Ok(match &mut self.counting {
-            CountingMode::All(watch) => watch.turn()?,
-            CountingMode::Sampled(watch) => watch.turn(&self.host)?,
-        })
+        Ok(self.watch.turn(&self.host)?)
     }
 
     /// Ends the counting, then reads the generator's counts with `read_generator`.
@@ -91,20 +80,14 @@ impl DropsSession {
         self,
         read_generator: impl FnOnce() -> Result<Option<GeneratorSaid>>,
     ) -> Result<PacketAccounting> {
-        let mut evidence = match self.counting {
-            CountingMode::All(mut watch) => watch.total(&self.host)?,
-            CountingMode::Sampled(watch) => watch.total(&self.host)?,
-        };
+        let mut evidence = self.watch.total(&self.host)?;
         evidence.generator = read_generator()?;
         Ok(PacketAccounting::make(&evidence))
     }
 
     // The packets since the last call; `None` if no window was counted since.
     pub(super) fn lap(&mut self) -> Result<Option<PacketAccounting>> {
-        let evidence = match &mut self.counting {
-            CountingMode::All(watch) => Some(watch.lap(&self.host)?),
-            CountingMode::Sampled(watch) => watch.lap(&self.host)?,
-        };
+        let evidence = self.watch.lap(&self.host)?;
         Ok(evidence.map(|evidence| PacketAccounting::make(&evidence)))
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use linerate_host::Host;
 use linerate_host::live::{HistoryItem, Snapshot};
-use linerate_trace::drops::packet_counts::{NamespaceScope, PortSubject};
+use linerate_trace::drops::packet_counts::PortSubject;
 use linerate_trace::drops::{DropsResult, DropsWatch, PacketAccounting};
 use linerate_trace::flame::{self, FlameSelection, StackProfile, draw};
 use linerate_trace::headroom::HeadroomSession;
@@ -102,11 +102,12 @@ fn port_in_view(snapshot: &Snapshot, item: Option<&HistoryItem>) -> Option<u16> 
 
 fn drops(ports: Vec<u16>, interfaces: &[String]) -> Result<Vec<String>> {
     let host = Host::live();
-    let port_subject = PortSubject { network: NamespaceScope::Here, ports, peer: None };
-    let mut watch = DropsWatch::start(&host, &port_subject, interfaces).context("drops")?;
+    let port_subject = PortSubject { ports, peer: None };
+    let mut watch = DropsWatch::start(&host, &port_subject, interfaces).context("drops")?.exact();
     let end = Instant::now() + TIME;
     while Instant::now() < end {
-        thread::sleep(watch.turn().context("drops")?.min(end.saturating_duration_since(Instant::now())));
+        let pause = watch.turn(&host).context("drops")?;
+        thread::sleep(pause.min(end.saturating_duration_since(Instant::now())));
     }
     let accounting = PacketAccounting::make(&watch.total(&host).context("drops")?);
     Ok(lines(DropsResult::new(accounting)))

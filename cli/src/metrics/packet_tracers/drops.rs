@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use linerate_host::Host;
 use linerate_trace::TraceError;
 use linerate_trace::drops::packet_counts::{
-    CountedEvent, DropsTracer, NamespaceScope, PacketDirection, PathPoint, PortSubject,
+    CountedEvent, DropsTracer, PacketDirection, PathPoint, PortSubject,
 };
 
 use super::MetricCollector;
@@ -20,7 +20,7 @@ pub(crate) struct DropsCollector {
 impl DropsCollector {
     /// Starts to count the UDP packets of these ports in the calling thread's network namespace.
     pub(crate) fn start(host: &Host, ports: &[u16]) -> Result<Self, TraceError> {
-        let port_subject = PortSubject { network: NamespaceScope::Here, ports: ports.to_vec(), peer: None };
+        let port_subject = PortSubject { ports: ports.to_vec(), peer: None };
         Ok(Self { look: DropsTracer::start(host, &port_subject)? })
     }
 }

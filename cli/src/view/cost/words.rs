@@ -5,7 +5,7 @@ use std::time::Duration;
 use linerate_host::Known;
 use linerate_trace::cost::calibrate::CostCalibration;
 use linerate_trace::cost::{
-    CostReport, CostResult, CpuCost, DeviceCost, UntracedEstimate, VictimGroup, VictimGrouping,
+    CostReport, CostResult, CostVictim, CpuCost, DeviceCost, UntracedEstimate, VictimGroup, VictimGrouping,
 };
 
 use crate::render::format::{UNKNOWN, grouped, percent, rate, significant, time_span};
@@ -24,9 +24,9 @@ pub(super) fn wall_ns(cost: &CostReport) -> f64 {
 }
 
 /// The group's time in top as a share of a CPU; a lower bound if some of its threads are not in it.
-pub(super) fn accounted_share(group: &VictimGroup, wall_time: f64) -> String {
+pub(super) fn accounted_share(group: &VictimGroup<'_>, wall_time: f64) -> String {
     let Some(accounted) = group.accounted() else { return UNKNOWN.to_owned() };
-    let bound_sign = if group.unaccounted_threads > 0 { "≥" } else { "" };
+    let bound_sign = if group.has_unaccounted() { "≥" } else { "" };
     format!("{bound_sign}{}", percent(share(accounted, wall_time)))
 }
 
@@ -55,9 +55,9 @@ fn victim_clause(cost: &CostReport, grouping: VictimGrouping) -> String {
     let total = cost.all_cpus();
     let packets_ns = total.packets_ns() as f64;
     let victims = cost.top_victims(grouping);
-    let lost_ns = victims.first().map_or(0, |victim| victim.group.lost_ns());
+    let lost_ns = victims.first().map_or(0, |group| group.sum(CostVictim::lost_ns));
     // ksoftirqd's time while a thread waited is counted as that thread's loss.
-    let displaced: u64 = victims.iter().map(|victim| victim.group.displaced_ns).sum();
+    let displaced: u64 = cost.victims.iter().map(|victim| victim.displaced_ns).sum();
     let kernel_ns = (total.in_ksoftirqd_ns + total.in_threads_ns).saturating_sub(displaced);
     let part_name = |part: u64| if share(part, packets_ns) > 0.5 { "most" } else { "the largest part" };
     if total.from_idle_ns >= lost_ns && total.from_idle_ns >= kernel_ns {
@@ -70,10 +70,10 @@ fn victim_clause(cost: &CostReport, grouping: VictimGrouping) -> String {
     }
     let Some(victim) = victims.first() else { return "from no process".to_owned() };
     let wall_time = wall_ns(cost);
-    let own_share = percent(share(victim.group.had_ns(), wall_time));
-    match victim.group.accounted() {
+    let own_share = percent(share(victim.sum(CostVictim::had_ns), wall_time));
+    match victim.accounted() {
         Some(_) => {
-            let top_share = accounted_share(&victim.group, wall_time);
+            let top_share = accounted_share(victim, wall_time);
             format!("{} from {}: top shows {top_share}, it had {own_share}", part_name(lost_ns), victim.name)
         }
         None => format!("{} from {}: it had {own_share}", part_name(lost_ns), victim.name),
@@ -205,11 +205,11 @@ pub(crate) fn live_line(elapsed: Duration, result: &CostResult) -> String {
     let elapsed_ns = total.elapsed_ns as f64;
     let worst_cpu = most_affected_cpu(cost)
         .map_or_else(String::new, |cpu| format!("{} on {}", percent(packets_share(cpu)), cpu.cpu));
-    let victim = cost.top_victims(result.by).into_iter().next().filter(|victim| victim.group.lost_ns() > 0);
-    let victim_text = victim.map_or_else(
-        || "-".to_owned(),
-        |victim| format!("{} {}", victim.name, percent(share(victim.group.lost_ns(), wall_ns(cost)))),
-    );
+    let victims = cost.top_victims(result.by);
+    let victim_text = match victims.first().map(|group| (&group.name, group.sum(CostVictim::lost_ns))) {
+        Some((name, lost_ns)) if lost_ns > 0 => format!("{name} {}", percent(share(lost_ns, wall_ns(cost)))),
+        _ => "-".to_owned(),
+    };
     format!(
         "{:>8.1}  {:>9}  {:>8}  {worst_cpu:>14}  {:>9}  {victim_text}",
         elapsed.as_secs_f64(),
@@ -253,9 +253,10 @@ mod tests {
             names(VictimGrouping::Cgroup),
             ["/system.slice/openssl.service", "/system.slice/nsd.service"]
         );
-        let threads = cost().top_victims(VictimGrouping::Thread);
-        assert_eq!(threads[1].group.accounted(), Some(1_990_000_000));
-        assert_eq!(threads[2].group.accounted(), None);
+        let cost = cost();
+        let threads = cost.top_victims(VictimGrouping::Thread);
+        assert_eq!(threads[1].accounted(), Some(1_990_000_000));
+        assert_eq!(threads[2].accounted(), None);
     }
 
     #[test]

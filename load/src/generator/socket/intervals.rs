@@ -150,7 +150,7 @@ pub(super) struct IntervalSource {
 // Merges the parts of all threads, passes each interval to `observer`, and returns the reports and all
 // intervals; `None` if a thread is gone.
 pub(super) fn merge_intervals(
-    sources: &[&IntervalSource],
+    sources: &[IntervalSource],
     span: &SlotSpan,
     observer: &mut dyn FnMut(&SlotInterval),
 ) -> Option<(Vec<SocketWorkerReport>, Vec<SlotInterval>)> {
@@ -265,7 +265,7 @@ mod tests {
         drop(intervals);
         let source = IntervalSource { messages, emptied };
         let mut interval_count = 0;
-        assert!(merge_intervals(&[&source], &SPAN, &mut |_| interval_count += 1).is_none());
+        assert!(merge_intervals(&[source], &SPAN, &mut |_| interval_count += 1).is_none());
         assert_eq!(interval_count, 1);
     }
 

@@ -17,9 +17,7 @@ mod window;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use super::options::GeneratorOptions;
 use super::plan::{SlotFacts, SlotPlan, SlotSpan};
@@ -28,7 +26,7 @@ use super::{Generator, GeneratorDescription, LoadSlot};
 use crate::error::GeneratorError;
 use crate::header::RequestCodec;
 use crate::outcome::{SlotInterval, SlotOutcome};
-use crate::workload::{LoadWorkload, ReplyCode};
+use crate::workload::LoadWorkload;
 use flow_track::FlowTrack;
 use inbox::SocketFlow;
 use intervals::{IntervalMessage, IntervalSource, ThreadIntervals};
@@ -47,13 +45,12 @@ const FLOW_LEAD_NS: u64 = 4_000;
 /// of threads.
 #[derive(Debug)]
 pub(super) struct SocketGenerator {
-    threads: Vec<SocketThread>,
+    threads: Vec<GeneratorThread>,
+    /// In the order of the threads.
+    interval_sources: Vec<IntervalSource>,
     description: GeneratorDescription,
-    timeout: Duration,
-    code: Option<ReplyCode>,
-    tags: Option<u64>,
+    options: GeneratorOptions,
     epoch: u32,
-    cancel: Arc<AtomicBool>,
 }
 
 impl SocketGenerator {
@@ -85,15 +82,10 @@ impl SocketGenerator {
         }
         let mut generator = SocketGenerator {
             threads: Vec::with_capacity(options.threads),
+            interval_sources: Vec::with_capacity(options.threads),
             description: options.describe(receive_buffer_bytes, fallbacks),
-            timeout: options.timeout,
-            code: match &options.workload {
-                LoadWorkload::Echo { .. } => None,
-                LoadWorkload::Exchange(exchange) => exchange.code,
-            },
-            tags: options.workload.narrow_tags(options.flows),
+            options: options.clone(),
             epoch: 0,
-            cancel: options.cancel.clone(),
         };
         for (index, flows) in flows_by_thread.into_iter().enumerate() {
             let cpu = options.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
@@ -109,7 +101,8 @@ impl SocketGenerator {
                     message_sender.send(IntervalMessage::Done(Box::new(worker.run(&plan)))).is_ok()
                 })
             })?;
-            generator.threads.push(SocketThread { thread, source: IntervalSource { messages, emptied } });
+            generator.threads.push(thread);
+            generator.interval_sources.push(IntervalSource { messages, emptied });
         }
         Ok(generator)
     }
@@ -122,10 +115,9 @@ impl SocketGenerator {
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<(Vec<intervals::SocketWorkerReport>, Vec<SlotInterval>)> {
         for (thread, plan) in self.threads.iter().zip(plans) {
-            thread.thread.send_plan(*plan)?;
+            thread.send_plan(*plan)?;
         }
-        let sources: Vec<_> = self.threads.iter().map(|thread| &thread.source).collect();
-        intervals::merge_intervals(&sources, span, observer)
+        intervals::merge_intervals(&self.interval_sources, span, observer)
     }
 }
 
@@ -139,33 +131,19 @@ impl Generator for SocketGenerator {
         slot: &LoadSlot,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
-        slot.check_runnable(self.threads.len(), &self.cancel)?;
+        slot.check_runnable(self.threads.len(), &self.options.cancel)?;
         self.epoch = self.epoch.wrapping_add(1);
-        let (flows, threads) = (self.description.flows, self.threads.len());
+        let (flows, threads) = (self.options.flows, self.threads.len());
         let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows.div_ceil(threads) as u64;
         let span = SlotSpan::new(slot, self.epoch, lead_ns)?;
-        let plans = SlotPlan::for_threads(slot, span, (flows, threads), self.timeout, pace::tick_ns);
+        let plans = SlotPlan::for_threads(slot, span, (flows, threads), self.options.timeout, pace::tick_ns);
         let Some((reports, intervals)) = self.run_all(&plans, &span, observer) else {
             // Messages of the other threads must not count as messages of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
-        let slot_facts = SlotFacts {
-            slot,
-            span,
-            plans: &plans,
-            cancelled: self.cancel.load(Ordering::Relaxed),
-            code: self.code,
-            tags: self.tags,
-        };
-        Ok(outcome(&slot_facts, &reports, intervals))
+        Ok(outcome(&SlotFacts::new(slot, span, &plans, &self.options), &reports, intervals))
     }
-}
-
-#[derive(Debug)]
-struct SocketThread {
-    thread: GeneratorThread,
-    source: IntervalSource,
 }
 
 fn flow_track(options: &GeneratorOptions, run: u64, id: u32) -> FlowTrack {

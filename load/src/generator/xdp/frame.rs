@@ -34,11 +34,6 @@ pub(super) struct RequestHeaders {
     pub(super) ip_sum: u32,
 }
 
-/// Bytes of the headers in front of a payload.
-pub(super) fn head_bytes(ipv6: bool, vlan: bool) -> usize {
-    14 + if vlan { 4 } else { 0 } + if ipv6 { 40 } else { 20 } + UDP_BYTES
-}
-
 // The headers of requests of `payload` bytes each; `None` if their lengths differ.
 pub(super) fn request_headers(route: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
     let udp_length = payload.map_or(0, |payload| (payload + UDP_BYTES) as u16);
@@ -131,7 +126,7 @@ mod tests {
     fn ipv4_header_checksum_and_length_are_correct() {
         for vlan in [None, Some(7)] {
             let head = request_headers(&route("198.18.0.100:4660", "198.18.0.1:7", vlan), Some(100));
-            assert_eq!(head.length, head_bytes(false, vlan.is_some()));
+            assert_eq!(head.length, if vlan.is_some() { 46 } else { 42 });
             let ip = head.length - 28;
             assert_eq!(fold(sum(&head.bytes[ip..ip + 20])), 0xffff);
             assert_eq!(head.bytes[ip + 2..ip + 4], 128u16.to_be_bytes());

@@ -17,7 +17,6 @@ mod worker;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -29,9 +28,9 @@ use super::thread::GeneratorThread;
 use super::{Generator, GeneratorDescription, LoadSlot, PacingMode};
 use crate::error::GeneratorError;
 use crate::outcome::{SlotInterval, SlotOutcome};
-use crate::workload::{LoadWorkload, ReplyCode};
+use crate::workload::LoadWorkload;
 use judge::ReplyJudge;
-use outcome::{XdpSlot, outcome};
+use outcome::outcome;
 use program::LoadProgram;
 use route::FlowRoutes;
 use watch::IntervalWatch;
@@ -67,18 +66,12 @@ pub(super) struct XdpGenerator {
     reports: Receiver<XdpWorkerReport>,
     judge: Option<ReplyJudge>,
     program: Arc<LoadProgram>,
-    cpus: Vec<u32>,
-    hands_over: bool,
-    requests: u64,
     live_frames: LiveFrames,
     /// Whether only an attempt shows if the interface sends live frames.
     frames_untried: bool,
-    code: Option<ReplyCode>,
-    tags: Option<u64>,
-    timeout: Duration,
+    options: GeneratorOptions,
     epoch: u32,
     description: GeneratorDescription,
-    cancel: Arc<AtomicBool>,
 }
 
 impl XdpGenerator {
@@ -86,39 +79,34 @@ impl XdpGenerator {
         let routes = FlowRoutes::find(options)?;
         let cpus = thread_cpus(options)?;
         let run = fastrand::u64(..);
-        let mut program = LoadProgram::start(&routes, options, run, &cpus)?;
-        let (judge, requests, code) = match &options.workload {
-            LoadWorkload::Echo { .. } => (None, 1, None),
-            LoadWorkload::Exchange(exchange) => {
-                let judge = match &exchange.verify {
-                    Some(verify) => Some(ReplyJudge::start(
-                        program.take_verdicts()?,
-                        Arc::clone(exchange),
-                        Arc::clone(verify),
-                    )?),
-                    None => None,
-                };
-                (judge, exchange.requests.len() as u64, exchange.code)
-            }
+        let mut program = LoadProgram::start(&routes, options, run, cpus)?;
+        let judge = if let LoadWorkload::Exchange(exchange) = &options.workload
+            && let Some(verify) = &exchange.verify
+        {
+            let verdicts = program.take_verdicts()?;
+            Some(ReplyJudge::start(verdicts, Arc::clone(exchange), Arc::clone(verify))?)
+        } else {
+            None
         };
+        let cpus = program.cpus.clone();
         let outlets = cpus.iter().map(|_| program.outlets()).collect::<Result<Vec<_>, _>>()?;
         let program = Arc::new(program);
         let (report_sender, reports) = channel();
         let mut threads = Vec::with_capacity(cpus.len());
         for ((index, &cpu), outlets) in cpus.iter().enumerate().zip(outlets) {
             let (program, cancel) = (Arc::clone(&program), Arc::clone(&options.cancel));
-            let (reports, row_index) = (report_sender.clone(), cpu as usize);
+            let reports = report_sender.clone();
             threads.push(GeneratorThread::start(index, Some(cpu), options.nice, move || {
                 program.enter_thread()?;
-                Ok(move |plan| {
-                    let Some(row) = program.rows.get(row_index) else { return false };
+                Ok(move |plan: SlotPlan| {
+                    let Some(row) = program.row(plan.thread) else { return false };
                     reports.send(XdpWorker::new(row, &outlets, &cancel).run(&plan)).is_ok()
                 })
             })?);
         }
         let description = GeneratorDescription {
             backend: "xdp".to_owned(),
-            cpus: cpus.clone(),
+            cpus,
             sources: source_addresses(&routes),
             ..options.describe(0, fallback_notes(&routes))
         };
@@ -127,17 +115,11 @@ impl XdpGenerator {
             reports,
             judge,
             program,
-            cpus,
-            hands_over: routes.hands_over,
-            requests,
             live_frames: if routes.no_frames.is_none() { options.live_frames } else { LiveFrames::Never },
             frames_untried: routes.frames_untried,
-            code,
-            tags: options.workload.narrow_tags(options.flows),
-            timeout: options.timeout,
+            options: options.clone(),
             epoch: 0,
             description,
-            cancel: Arc::clone(&options.cancel),
         })
     }
 
@@ -166,8 +148,8 @@ impl XdpGenerator {
     }
 
     fn plans(&self, slot: &LoadSlot, span: SlotSpan) -> Vec<SlotPlan> {
-        let counts = (self.program.flows.len(), self.cpus.len());
-        let mut plans = SlotPlan::for_threads(slot, span, counts, self.timeout, |_| TICK_NS);
+        let counts = (self.program.flows.len(), self.program.cpus.len());
+        let mut plans = SlotPlan::for_threads(slot, span, counts, self.options.timeout, |_| TICK_NS);
         let live_frames = self.uses_live_frames(slot);
         plans.iter_mut().for_each(|plan| plan.live_frames = live_frames);
         plans
@@ -184,7 +166,7 @@ impl Generator for XdpGenerator {
         slot: &LoadSlot,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
-        slot.check_runnable(self.threads.len(), &self.cancel)?;
+        slot.check_runnable(self.threads.len(), &self.options.cancel)?;
         if self.frames_untried && self.uses_live_frames(slot) {
             self.try_live_frames()?;
         }
@@ -197,11 +179,11 @@ impl Generator for XdpGenerator {
         if let Some(judge) = &self.judge {
             judge.begin(span.start_ns);
         }
-        slot::begin(&self.program, &span, &self.cpus, &plans, self.requests);
+        slot::begin(&self.program, &span, &plans);
         for (thread, plan) in self.threads.iter().zip(&plans) {
             thread.send_plan(*plan).ok_or(GeneratorError::Worker)?;
         }
-        let mut watch = IntervalWatch::new(&self.program, self.hands_over, span);
+        let mut watch = IntervalWatch::new(&self.program, span);
         let Some(mut reports) = watch.collect_reports(&self.reports, &self.threads, observer) else {
             // Reports of the other threads must not count as reports of the next slot.
             self.threads.clear();
@@ -210,21 +192,12 @@ impl Generator for XdpGenerator {
         if let Some(failure) = reports.iter_mut().find_map(|report| report.failure.take()) {
             return Err(GeneratorError::system("cannot send requests (BPF_PROG_TEST_RUN)", failure));
         }
-        let intervals = watch.finish(slot.drain, &self.cancel, observer);
-        let verdicts = slot::RowTotals::read(&self.program, self.hands_over).verdicts;
+        let intervals = watch.finish(slot.drain, &self.options.cancel, observer);
+        let verdicts = self.program.sum(|row| &row.verdicts);
         let (failures, unjudged) =
             self.judge.as_ref().map_or((Vec::new(), 0), |judge| judge.finish(verdicts));
-        let facts = SlotFacts {
-            slot,
-            span,
-            plans: &plans,
-            cancelled: self.cancel.load(Ordering::Relaxed),
-            code: self.code,
-            tags: self.tags,
-        };
-        let hands_over = self.hands_over;
-        let slot = XdpSlot { facts, hands_over, reports: &reports, intervals, failures, unjudged };
-        Ok(outcome(&self.program, slot))
+        let facts = SlotFacts::new(slot, span, &plans, &self.options);
+        Ok(outcome(&self.program, &facts, &reports, intervals, &failures, unjudged))
     }
 }
 

@@ -59,6 +59,13 @@ pub(super) struct LoadProgram {
     pub(super) flows: MappedArray<XdpFlow>,
     pub(super) codec: Option<RequestCodec>,
     pub(super) run: u64,
+    /// Of the sending threads, in their order.
+    pub(super) cpus: Vec<u32>,
+    /// Number of prepared requests.
+    pub(super) requests: usize,
+    /// Whether frames that the link refuses are lost in the far end's full queue; otherwise they never
+    /// left.
+    pub(super) hands_over: bool,
     _attached: OwnedFd,
     _namespace: ReplyNamespace,
     ebpf: Ebpf,
@@ -79,19 +86,17 @@ pub(super) struct RequestOutlets {
 }
 
 impl LoadProgram {
-    /// Loads the programs and attaches them; flow `id` is kept in the row of CPU `cpus[id % cpus.len()]`.
+    /// Loads the programs and attaches them; flow `id` is kept in the row of CPU
+    /// `cpus[id % cpus.len()]`.
     pub(super) fn start(
         routes: &FlowRoutes,
         options: &GeneratorOptions,
         run: u64,
-        cpus: &[u32],
+        cpus: Vec<u32>,
     ) -> Result<Self, GeneratorError> {
         let workload = &options.workload;
         let settings = settings(routes, workload, run)?;
-        let requests = match workload {
-            LoadWorkload::Echo { .. } => 1,
-            LoadWorkload::Exchange(exchange) => exchange.requests.len(),
-        };
+        let requests = workload.request_count();
         let row_count = aya::util::nr_cpus()
             .map_err(|(_, error)| GeneratorError::system("cannot count the CPUs", error))?;
         let mut ebpf = load(&settings, workload, routes.ways.len(), row_count, requests)?;
@@ -137,15 +142,18 @@ impl LoadProgram {
             LoadWorkload::Exchange(_) => None,
         };
         let allows_live_frames = options.live_frames != LiveFrames::Never && routes.no_frames.is_none();
-        let head_bytes = frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0);
-        let mut blank = vec![0; head_bytes + workload.longest_bytes()];
+        let headers = request_headers(&routes.ways[0], None);
+        let mut blank = vec![0; headers.length + workload.longest_bytes()];
         // The kernel reads the packet type of a socket buffer before the program writes it.
-        blank[12..14].copy_from_slice(&ethertype(&settings));
+        blank[12..14].copy_from_slice(&headers.bytes[12..14]);
         let mut program = LoadProgram {
             rows,
             flows,
             codec,
             run,
+            cpus,
+            requests,
+            hands_over: routes.hands_over,
             _attached: link,
             _namespace: namespace,
             ebpf,
@@ -153,8 +161,13 @@ impl LoadProgram {
             blank,
             frames_by: allows_live_frames.then_some(routes.index),
         };
-        program.fill_flows(routes, workload, cpus);
+        program.fill_flows(routes, workload);
         Ok(program)
+    }
+
+    /// The counters of a sending thread's CPU.
+    pub(super) fn row(&self, thread: usize) -> Option<&XdpRow> {
+        self.rows.get(*self.cpus.get(thread)? as usize)
     }
 
     /// Records the calling thread as the sender of its CPU.
@@ -187,7 +200,7 @@ impl LoadProgram {
         RingBuf::try_from(map).map_err(|error| program_error("verdicts", &error))
     }
 
-    fn fill_flows(&mut self, routes: &FlowRoutes, workload: &LoadWorkload, cpus: &[u32]) {
+    fn fill_flows(&mut self, routes: &FlowRoutes, workload: &LoadWorkload) {
         let payload = self.codec.as_ref().map(RequestCodec::payload_bytes);
         let echo_checksum = self.codec.as_ref().map_or(0, |codec| frame::echo_sum(codec, self.run));
         for (id, (flow, route)) in self.flows.iter().zip(&routes.ways).enumerate() {
@@ -199,7 +212,7 @@ impl LoadProgram {
             flow.sum.store(headers.sum, Ordering::Relaxed);
             self.sums.push(headers.sum + echo_checksum);
             flow.ip_sum.store(headers.ip_sum, Ordering::Relaxed);
-            flow.cpu.store(cpus[id % cpus.len()], Ordering::Relaxed);
+            flow.cpu.store(self.cpus[id % self.cpus.len()], Ordering::Relaxed);
             if let LoadWorkload::Exchange(exchange) = workload
                 && exchange.order == crate::workload::RequestOrder::InTurn
             {
@@ -333,14 +346,6 @@ fn exchange_settings(
         marks,
         ..common_settings
     })
-}
-
-fn ethertype(settings: &XdpSettings) -> [u8; 2] {
-    match (settings.vlan != 0, settings.ipv6 != 0) {
-        (true, _) => [0x81, 0x00],
-        (false, true) => [0x86, 0xdd],
-        (false, false) => [0x08, 0x00],
-    }
 }
 
 // Bytes of a reply that a program reads.

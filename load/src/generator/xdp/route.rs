@@ -1,12 +1,13 @@
 //! The routes of flows, and whether frames can be sent that way.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 
 use linerate_host::Host;
 use linerate_host::netlink::{self, RoutePath, XdpAttachKind, XdpState};
 
-use super::frame::{FlowRoute, head_bytes};
+use super::frame::FlowRoute;
 use super::ports;
 use crate::error::{GeneratorError, invalid};
 use crate::generator::options::GeneratorOptions;
@@ -54,22 +55,33 @@ impl FlowRoutes {
             )));
         }
         let host = Host::live();
-        let mut paths = PathCache { host: &host, found: HashMap::new() };
-        let sources = paths.sources(options, v4)?;
+        let find_path = |target: IpAddr, source: Option<IpAddr>| {
+            netlink::path_to(&host, target, source).map_err(|error| GeneratorError::xdp(error.to_string()))
+        };
+        let mut sources: Vec<IpAddr> = options.sources.clone();
+        sources.retain(|source| source.is_ipv4() == v4);
+        if sources.is_empty() {
+            sources.push(find_path(options.targets[0].ip(), None)?.source);
+        }
         let ports = ports::choose_ports(options, sources.len())?;
         let mut ways = Vec::with_capacity(options.flows);
         let mut common_path: Option<RoutePath> = None;
+        // Flows with equal addresses share a route.
+        let mut paths: HashMap<(IpAddr, IpAddr), RoutePath> = HashMap::new();
         for id in 0..options.flows {
             let target = options.targets[id % options.targets.len()];
             let row = id / sources.len();
             let source = sources[(id + row) % sources.len()];
-            let path = paths.find(target.ip(), Some(source))?;
+            let path = match paths.entry((target.ip(), source)) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(find_path(target.ip(), Some(source))?),
+            };
             let first_path = common_path.get_or_insert_with(|| path.clone());
             if (first_path.index, first_path.vlan) != (path.index, path.vlan) {
                 return Err(GeneratorError::xdp(format!(
                     "targets by several ways ({} and {}): frames leave by one interface and VLAN, give targets of one",
                     path_label(first_path),
-                    path_label(&path)
+                    path_label(path)
                 )));
             }
             ways.push(FlowRoute {
@@ -95,35 +107,6 @@ impl FlowRoutes {
             no_frames,
             frames_untried: state.features.value().is_none(),
         })
-    }
-}
-
-/// Routes that were looked up, so that flows with equal addresses share a route.
-struct PathCache<'a> {
-    host: &'a Host,
-    found: HashMap<(IpAddr, Option<IpAddr>), RoutePath>,
-}
-
-impl PathCache<'_> {
-    fn find(&mut self, target: IpAddr, source: Option<IpAddr>) -> Result<RoutePath, GeneratorError> {
-        if let Some(path) = self.found.get(&(target, source)) {
-            return Ok(path.clone());
-        }
-        let path = netlink::path_to(self.host, target, source)
-            .map_err(|error| GeneratorError::xdp(error.to_string()))?;
-        self.found.insert((target, source), path.clone());
-        Ok(path)
-    }
-
-    // The source addresses of flows: the user's addresses, or the address that the kernel chooses.
-    fn sources(&mut self, options: &GeneratorOptions, v4: bool) -> Result<Vec<IpAddr>, GeneratorError> {
-        let requested_sources: Vec<IpAddr> =
-            options.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
-        if !requested_sources.is_empty() {
-            return Ok(requested_sources);
-        }
-        let target = &options.targets[0];
-        Ok(vec![self.find(target.ip(), None)?.source])
     }
 }
 
@@ -157,7 +140,6 @@ fn check_length(options: &GeneratorOptions, path: &RoutePath, v4: bool) -> Resul
             "payload of {payload} bytes is over {max_payload} bytes: {limit_reason}"
         )));
     }
-    debug_assert!(head_bytes(!v4, path.vlan.is_some()) <= crate::sys::xdp::HEAD_BYTES);
     Ok(())
 }
 

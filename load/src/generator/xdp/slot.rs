@@ -9,7 +9,7 @@ use crate::outcome::SendErrors;
 use crate::sys::xdp::{BUCKETS, SEGMENTS, SUB_BITS, XdpFlow, XdpRow};
 
 /// Prepares flows and rows. No thread sends, and stragglers of the last slot are late from now on.
-pub(super) fn begin(program: &LoadProgram, span: &SlotSpan, cpus: &[u32], plans: &[SlotPlan], requests: u64) {
+pub(super) fn begin(program: &LoadProgram, span: &SlotSpan, plans: &[SlotPlan]) {
     // Flows first: until its flow begins the slot, a straggler counts as an answer, and the reset of
     // the rows removes that.
     for (id, flow) in (0u32..).zip(program.flows.iter()) {
@@ -29,9 +29,10 @@ pub(super) fn begin(program: &LoadProgram, span: &SlotSpan, cpus: &[u32], plans:
         reset(row, span);
         row.part.store(part_ns, Ordering::Relaxed);
     }
-    for (cpu, plan) in cpus.iter().zip(plans) {
-        let Some(row) = program.rows.get(*cpu as usize) else { continue };
-        configure_row(row, plan, cpus.len(), program.flows.len(), requests);
+    for plan in plans {
+        if let Some(row) = program.row(plan.thread) {
+            configure_row(row, plan, program);
+        }
     }
 }
 
@@ -64,13 +65,15 @@ fn reset(row: &XdpRow, span: &SlotSpan) {
     set(&row.epoch, u64::from(span.epoch));
 }
 
-fn configure_row(row: &XdpRow, plan: &SlotPlan, threads: usize, flows: usize, requests: u64) {
+fn configure_row(row: &XdpRow, plan: &SlotPlan, program: &LoadProgram) {
+    let (threads, flows, requests) =
+        (program.cpus.len(), program.flows.len(), program.requests.max(1) as u64);
     row.first_flow.store(plan.thread as u32, Ordering::Relaxed);
     row.flow.store(plan.thread as u32, Ordering::Relaxed);
     row.flow_step.store(threads as u32, Ordering::Relaxed);
     row.flow_count.store(flows as u32, Ordering::Relaxed);
-    row.turn.store(plan.thread as u64 % requests.max(1), Ordering::Relaxed);
-    row.turn_step.store(threads as u64 % requests.max(1), Ordering::Relaxed);
+    row.turn.store(plan.thread as u64 % requests, Ordering::Relaxed);
+    row.turn_step.store(threads as u64 % requests, Ordering::Relaxed);
     row.looks.store(0, Ordering::Relaxed);
     row.clocked.store(u32::from(plan.timing.schedule().is_none()), Ordering::Relaxed);
     let Some(schedule) = plan.timing.schedule() else { return };
@@ -86,59 +89,38 @@ fn configure_row(row: &XdpRow, plan: &SlotPlan, threads: usize, flows: usize, re
     }
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct RowTotals {
-    pub(super) sent: u64,
-    pub(super) refused: u64,
-    pub(super) errors: SendErrors,
-    pub(super) arrivals: u64,
-    pub(super) answered: u64,
-    pub(super) in_time: u64,
-    pub(super) duplicate: u64,
-    pub(super) reordered: u64,
-    pub(super) corrupt: u64,
-    pub(super) unsolicited: u64,
-    pub(super) late: u64,
-    pub(super) fragments: u64,
-    pub(super) unverified: u64,
-    pub(super) verdicts: u64,
-    pub(super) longest_ns: u64,
-}
+impl LoadProgram {
+    /// A counter of all CPUs together.
+    pub(super) fn sum(&self, counter: fn(&XdpRow) -> &AtomicU64) -> u64 {
+        self.rows.iter().map(|row| counter(row).load(Ordering::Relaxed)).sum()
+    }
 
-impl RowTotals {
-    // `hands_over`: frames that the link refused were lost at the far end; otherwise they never
-    // left.
-    pub(super) fn read(program: &LoadProgram, hands_over: bool) -> Self {
-        let sum = |counter: fn(&XdpRow) -> &AtomicU64| -> u64 {
-            program.rows.iter().map(|row| counter(row).load(Ordering::Relaxed)).sum()
-        };
-        let refused = sum(|row| &row.refused);
-        let errors = SendErrors {
-            refused: sum(|row| &row.nobody),
-            rejected: sum(|row| &row.rejected),
-            unreachable: sum(|row| &row.down),
-            too_long: sum(|row| &row.too_long),
-            no_buffers: if hands_over { 0 } else { refused },
-            other: sum(|row| &row.failed),
+    /// Requests that left.
+    pub(super) fn sent(&self) -> u64 {
+        let unsent = self.send_errors().unsent();
+        self.sum(|row| &row.sent).saturating_sub(unsent)
+    }
+
+    /// Frames that left, and that the link refused because the far end's queue was full.
+    pub(super) fn refused_by_link(&self) -> u64 {
+        if self.hands_over { self.sum(|row| &row.refused) } else { 0 }
+    }
+
+    pub(super) fn send_errors(&self) -> SendErrors {
+        SendErrors {
+            refused: self.sum(|row| &row.nobody),
+            rejected: self.sum(|row| &row.rejected),
+            unreachable: self.sum(|row| &row.down),
+            too_long: self.sum(|row| &row.too_long),
+            no_buffers: if self.hands_over { 0 } else { self.sum(|row| &row.refused) },
+            other: self.sum(|row| &row.failed),
             ..SendErrors::default()
-        };
-        RowTotals {
-            sent: sum(|row| &row.sent).saturating_sub(errors.unsent()),
-            refused: if hands_over { refused } else { 0 },
-            errors,
-            arrivals: sum(|row| &row.arrivals),
-            answered: sum(|row| &row.answered),
-            in_time: sum(|row| &row.in_time),
-            duplicate: sum(|row| &row.duplicate),
-            reordered: sum(|row| &row.reordered),
-            corrupt: sum(|row| &row.corrupt),
-            unsolicited: sum(|row| &row.unsolicited),
-            late: sum(|row| &row.late),
-            fragments: sum(|row| &row.fragments),
-            unverified: sum(|row| &row.unverified),
-            verdicts: sum(|row| &row.verdicts),
-            longest_ns: program.rows.iter().map(|row| row.longest.load(Ordering::Relaxed)).max().unwrap_or(0),
         }
+    }
+
+    /// The longest latency; 0 without replies.
+    pub(super) fn longest_ns(&self) -> u64 {
+        self.rows.iter().map(|row| row.longest.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
 }
 

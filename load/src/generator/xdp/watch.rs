@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use super::program::LoadProgram;
-use super::slot::{LatencyBuckets, RowTotals};
+use super::slot::LatencyBuckets;
 use super::worker::XdpWorkerReport;
 use crate::generator::clock;
 use crate::generator::drain::DrainWait;
@@ -23,7 +23,6 @@ const LIVENESS_NS: u64 = 1_000_000_000;
 /// The counters at the end of the last interval.
 pub(super) struct IntervalWatch<'a> {
     program: &'a LoadProgram,
-    hands_over: bool,
     span: SlotSpan,
     sent: u64,
     answered: u64,
@@ -32,9 +31,9 @@ pub(super) struct IntervalWatch<'a> {
 }
 
 impl<'a> IntervalWatch<'a> {
-    pub(super) fn new(program: &'a LoadProgram, hands_over: bool, span: SlotSpan) -> Self {
+    pub(super) fn new(program: &'a LoadProgram, span: SlotSpan) -> Self {
         let buckets = LatencyBuckets::new();
-        IntervalWatch { program, hands_over, span, sent: 0, answered: 0, buckets, intervals: Vec::new() }
+        IntervalWatch { program, span, sent: 0, answered: 0, buckets, intervals: Vec::new() }
     }
 
     // Waits for the reports of all threads, and reports intervals that end until then. `None` if a thread
@@ -76,17 +75,17 @@ impl<'a> IntervalWatch<'a> {
         if number >= self.span.interval_count() {
             return;
         }
-        let totals = RowTotals::read(self.program, self.hands_over);
+        let (sent, answered) = (self.program.sent(), self.program.sum(|row| &row.answered));
         let buckets = LatencyBuckets::read(self.program);
         let latency = buckets.since(&self.buckets);
         let interval = SlotInterval {
-            sent: totals.sent.saturating_sub(self.sent),
-            received: totals.answered.saturating_sub(self.answered),
+            sent: sent.saturating_sub(self.sent),
+            received: answered.saturating_sub(self.answered),
             latency_ns: if latency.count() == 0 { LatencyQuantiles::default() } else { latency.quantiles() },
             ..self.span.interval(number)
         };
         observer(&interval);
-        (self.sent, self.answered, self.buckets) = (totals.sent, totals.answered, buckets);
+        (self.sent, self.answered, self.buckets) = (sent, answered, buckets);
         self.intervals.push(interval);
     }
 
@@ -115,19 +114,20 @@ impl<'a> IntervalWatch<'a> {
 
     fn drain(&self, drain: Duration) {
         let mut wait = DrainWait::new(drain);
-        let mut totals = RowTotals::read(self.program, self.hands_over);
+        let mut last_arrivals = self.program.sum(|row| &row.arrivals);
         loop {
-            let is_complete = totals.answered + totals.refused >= totals.sent;
-            let (until_ns, now_ns) = (wait.until_ns(is_complete, totals.longest_ns), clock::now_ns());
+            let settled = self.program.sum(|row| &row.answered) + self.program.refused_by_link();
+            let is_complete = settled >= self.program.sent();
+            // Read last, because an arrival is counted before its answer.
+            let arrivals = self.program.sum(|row| &row.arrivals);
+            if arrivals != std::mem::replace(&mut last_arrivals, arrivals) {
+                wait.note_arrival();
+            }
+            let (until_ns, now_ns) = (wait.until_ns(is_complete, self.program.longest_ns()), clock::now_ns());
             if now_ns >= until_ns {
                 return;
             }
             clock::sleep_until(until_ns.min(now_ns + LOOK_AGAIN_NS));
-            let next_totals = RowTotals::read(self.program, self.hands_over);
-            if next_totals.arrivals != totals.arrivals {
-                wait.note_arrival();
-            }
-            totals = next_totals;
         }
     }
 }

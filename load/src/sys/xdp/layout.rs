@@ -126,7 +126,7 @@ pub(crate) struct XdpRow {
     pub(crate) flow_count: AtomicU32,
     pub(crate) clocked: AtomicU32,
     pub(crate) looks: AtomicU32,
-    pub(crate) thread: AtomicU32,
+    _thread: AtomicU32,
     _made_in: AtomicU32,
     pub(crate) refused: AtomicU64,
     pub(crate) down: AtomicU64,

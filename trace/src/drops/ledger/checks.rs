@@ -2,7 +2,7 @@
 
 use super::divide::{PlacedLoss, packets};
 use super::evidence::PacketEvidence;
-use crate::drops::packet_counts::{CountedEvent, NamespaceScope, PacketDirection, PathPoint};
+use crate::drops::packet_counts::{CountedEvent, PacketDirection, PathPoint};
 
 /// Counters, and the losses that they count.
 type CounterCheck = (&'static [&'static str], &'static [&'static str]);
@@ -18,8 +18,8 @@ const CHECKS: &[CounterCheck] = &[
 pub(super) fn notes(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Vec<String> {
     let mut notes = [&evidence.unread[..], &evidence.resets].concat();
     notes.extend(tracepoint_notes(evidence));
-    // Counters belong to one namespace, and an unreadable counter is not zero.
-    if evidence.unread.is_empty() && evidence.subject.network != NamespaceScope::All {
+    // An unreadable counter is not zero.
+    if evidence.unread.is_empty() {
         notes.extend(CHECKS.iter().filter_map(|check| counter_mismatch(evidence, placed_losses, check)));
     }
     notes.extend(clash_note(evidence, placed_losses));

@@ -2,7 +2,7 @@
 
 use super::evidence::{CounterUse, PacketEvidence};
 use super::{AccountingPath, PathStep, StageEntry, device};
-use crate::drops::packet_counts::{CountedEvent, NamespaceScope, PacketDirection};
+use crate::drops::packet_counts::{CountedEvent, PacketDirection};
 
 /// A smaller part of the packets can be in flight at the ends of the time.
 const IN_FLIGHT_PART: u64 = 1000;
@@ -35,9 +35,6 @@ fn likely(
     lines.extend(counters(evidence, entry.stage, direction, gap));
     let known_gaps = GAPS.iter().filter(|(place, _)| *place == (direction, entry.stage, gap < 0));
     lines.extend(known_gaps.flat_map(|(_, texts)| *texts).map(|text| (*text).to_owned()));
-    if evidence.subject.network == NamespaceScope::All {
-        lines.push("packets that passed several network namespaces, and were counted in each".to_owned());
-    }
     if !is_small {
         lines.push(in_flight);
     }

@@ -13,9 +13,8 @@ use crate::symbols::source_name;
 const FUNCTIONS: [&str; 4] =
     ["__udp4_lib_mcast_deliver", "__udp6_lib_mcast_deliver", "__udp4_lib_rcv", "__udp6_lib_rcv"];
 
-/// The evidence without these packets, and a note about their number.
-pub(super) fn without_ignored_packets(evidence: &PacketEvidence) -> (PacketEvidence, Option<String>) {
-    let mut evidence = evidence.clone();
+/// Leaves these packets out of the evidence; returns a note about their number.
+pub(super) fn leave_out_ignored_packets(evidence: &mut PacketEvidence) -> Option<String> {
     let mut left = evidence.growth_of(&["Udp.IgnoredMulti", "Udp6IgnoredMulti"]);
     let is_narrowed = evidence.is_narrowed();
     let mut ignored: u64 = 0;
@@ -28,7 +27,7 @@ pub(super) fn without_ignored_packets(evidence: &PacketEvidence) -> (PacketEvide
     }
     let note =
         format!("{ignored} broadcasts and multicasts came that no socket here wants; they are not counted");
-    (evidence, (ignored > 0).then_some(note))
+    (ignored > 0).then_some(note)
 }
 
 // The counter is of all ports. Before Linux 5.17 packets without a socket have no reason, either.

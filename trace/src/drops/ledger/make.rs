@@ -5,34 +5,28 @@ use linerate_host::Known;
 use super::direction_balance::{UnbalancedStage, attribute_losses, balance_stages};
 use super::divide::{PlacedLoss, packets};
 use super::evidence::{CounterUse, PacketEvidence};
-use super::ignored_packets::without_ignored_packets;
+use super::ignored_packets::leave_out_ignored_packets;
 use super::loss_placement::place_losses;
-use super::untraced_packets::{CompletedEvidence, complete_evidence};
+use super::untraced_packets::add_untraced_packets;
 use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss, checks, device, gaps};
 use crate::drops::causes;
-use crate::drops::packet_counts::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
+use crate::drops::packet_counts::{PacketDirection, PacketOrigin, PathPoint, PortSubject};
 
-struct UnplacedLosses(Vec<PlacedLoss>);
-
-impl UnplacedLosses {
-    fn take(&mut self, is_of: impl Fn(&PlacedLoss) -> bool) -> Vec<StageLoss> {
-        let (stage_losses, remaining) = std::mem::take(&mut self.0).into_iter().partition(is_of);
-        self.0 = remaining;
-        stage_losses.into_iter().map(|placed| placed.loss).collect()
-    }
+/// Takes the losses of a stage.
+fn take(unplaced: &mut Vec<PlacedLoss>, is_of: impl Fn(&PlacedLoss) -> bool) -> Vec<StageLoss> {
+    unplaced.extract_if(.., |placed| is_of(placed)).map(|placed| placed.loss).collect()
 }
 
 impl PacketAccounting {
     pub fn make(evidence: &PacketEvidence) -> Self {
-        let (evidence, ignored_note) = without_ignored_packets(evidence);
-        let placed_losses = place_losses(&evidence);
-        let CompletedEvidence { evidence, fallen: placed_losses, mut notes } =
-            complete_evidence(evidence, placed_losses);
+        let mut evidence = evidence.clone();
+        let ignored_note = leave_out_ignored_packets(&mut evidence);
+        let mut losses = place_losses(&evidence);
+        let mut notes = add_untraced_packets(&mut evidence, &mut losses);
         let evidence = &evidence;
         notes.extend(ignored_note);
-        let taken_packets = macvtap_packets(evidence, &placed_losses, &mut notes);
-        notes.extend(checks::notes(evidence, &placed_losses));
-        let mut losses = UnplacedLosses(placed_losses);
+        let taken_packets = macvtap_packets(evidence, &losses, &mut notes);
+        notes.extend(checks::notes(evidence, &losses));
         let forwarded = forwarded(evidence, &mut losses);
         let mut requests = requests(evidence, &mut losses, taken_packets);
         let mut replies = replies(evidence, &mut losses, &requests, &mut notes);
@@ -46,7 +40,7 @@ impl PacketAccounting {
             forwarded,
             overhead: evidence.overhead.clone(),
             sampled: evidence.sampled,
-            elsewhere: losses.0.into_iter().map(|placed| placed.loss).collect(),
+            elsewhere: losses.into_iter().map(|placed| placed.loss).collect(),
             notes,
         }
     }
@@ -60,11 +54,7 @@ fn describe_subject(subject: &PortSubject) -> String {
         ports => format!("UDP ports {}", ports.join(", ")),
     };
     let peer = subject.peer.map(|peer| format!(" with {peer}")).unwrap_or_default();
-    let place = match subject.network {
-        NamespaceScope::Here => String::new(),
-        NamespaceScope::All => " in all network namespaces".to_owned(),
-    };
-    format!("{traffic}{peer}{place}")
+    format!("{traffic}{peer}")
 }
 
 /// Requests that the queues of macvtaps accepted: from counters of all packets, up to the number of
@@ -96,10 +86,12 @@ fn macvtap_packets(evidence: &PacketEvidence, placed_losses: &[PlacedLoss], note
     taken_packets
 }
 
-fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses, taken_packets: u64) -> AccountingPath {
+fn requests(evidence: &PacketEvidence, losses: &mut Vec<PlacedLoss>, taken_packets: u64) -> AccountingPath {
     let passed = |point| evidence.passed(point, PacketDirection::Request);
-    let mut take_losses =
-        |step| losses.take(|placed| is_received(placed, PacketDirection::Request) && placed.step == step);
+    let mut take_losses = |step| {
+        let is_request = |placed: &PlacedLoss| is_received(placed, PacketDirection::Request);
+        take(losses, |placed| is_request(placed) && placed.step == step)
+    };
     let sent = match &evidence.generator {
         Some(generator) => Known::Value(generator.sent),
         None => Known::unknown("no generator said what it sent"),
@@ -194,7 +186,7 @@ fn application(evidence: &PacketEvidence, mut losses: Vec<StageLoss>) -> Unbalan
 
 fn replies(
     evidence: &PacketEvidence,
-    losses: &mut UnplacedLosses,
+    losses: &mut Vec<PlacedLoss>,
     requests: &AccountingPath,
     notes: &mut Vec<String>,
 ) -> AccountingPath {
@@ -203,7 +195,7 @@ fn replies(
         let is_local_reply = |placed: &PlacedLoss| {
             (placed.direction, placed.origin) == (PacketDirection::Reply, PacketOrigin::Local)
         };
-        losses.take(|placed| is_local_reply(placed) && placed.step == step)
+        take(losses, |placed| is_local_reply(placed) && placed.step == step)
     };
     let (filter, route, ingress) =
         (take_losses(PathStep::Filter), take_losses(PathStep::Route), take_losses(PathStep::Ingress));
@@ -333,7 +325,7 @@ fn known_or(sent: &Known<u64>, why: &str) -> Known<u64> {
 
 /// Forwarded packets. Losses before the transmitting device belong to the receive path, except for
 /// replies, of which the number for local programs is unknown.
-fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> AccountingPath {
+fn forwarded(evidence: &PacketEvidence, losses: &mut Vec<PlacedLoss>) -> AccountingPath {
     const BEFORE: [PathStep; 3] = [PathStep::Ingress, PathStep::Filter, PathStep::Route];
     const BEHIND: [PathStep; 2] = [PathStep::Transmit, PathStep::Link];
     let passed =
@@ -348,12 +340,12 @@ fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> Accounti
         .map(|step| {
             let is_reply =
                 |placed: &PlacedLoss| is_forwarded(placed) && placed.direction == PacketDirection::Reply;
-            losses.take(|placed| is_reply(placed) && placed.step == *step)
+            take(losses, |placed| is_reply(placed) && placed.step == *step)
         })
         .collect();
     let lost_packets = losses_before.iter().map(|losses| sum(losses)).fold(0, u64::saturating_add);
     let losses_behind =
-        BEHIND.iter().map(|step| losses.take(|placed| is_forwarded(placed) && placed.step == *step));
+        BEHIND.iter().map(|step| take(losses, |placed| is_forwarded(placed) && placed.step == *step));
     let stages = BEFORE.iter().zip(losses_before).chain(BEHIND.iter().zip(losses_behind.collect::<Vec<_>>()));
     let packet_count = requests.saturating_add(replies).saturating_add(lost_packets);
     balance_stages(

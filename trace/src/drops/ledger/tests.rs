@@ -23,7 +23,6 @@ fn site(direction: PacketDirection, reason: &str, function: &str) -> LossSite {
         route_error: 0,
         hook: None,
         function: Some(function.to_owned()),
-        location: format!("{function}+0x1f"),
     }
 }
 

@@ -25,29 +25,23 @@ const NAMED: [(&str, [&str; 2]); 3] = [
     ("bad-checksum", ["Udp.InCsumErrors", "Udp6InCsumErrors"]),
 ];
 
-/// Evidence and losses including those that sockets prove, and a note about them.
-pub(super) struct CompletedEvidence {
-    pub(super) evidence: PacketEvidence,
-    pub(super) fallen: Vec<PlacedLoss>,
-    pub(super) notes: Vec<String>,
-}
-
-/// Completes evidence. Without proof it stays unchanged.
-pub(super) fn complete_evidence(
-    mut evidence: PacketEvidence,
-    mut placed_losses: Vec<PlacedLoss>,
-) -> CompletedEvidence {
+/// Adds to evidence and losses what sockets prove; returns notes about it. Without proof both stay
+/// unchanged.
+pub(super) fn add_untraced_packets(
+    evidence: &mut PacketEvidence,
+    placed_losses: &mut Vec<PlacedLoss>,
+) -> Vec<String> {
     let mut notes = Vec::new();
-    let dropped_packets = add_socket_drops(&evidence, &mut placed_losses);
+    let dropped_packets = add_socket_drops(evidence, placed_losses);
     if dropped_packets > 0 {
         notes.push(format!(
             "the sockets dropped {dropped_packets} packets that no tracepoint saw, as where the kernel runs no programs; \
              their own counts are used"
         ));
     }
-    let read_packets = unseen_reads(&evidence);
+    let read_packets = unseen_reads(evidence);
     if read_packets > 0 {
-        add_passed(&mut evidence, PathPoint::Delivered, read_packets);
+        add_passed(evidence, PathPoint::Delivered, read_packets);
         notes.push(format!(
             "{read_packets} packets were read that no tracepoint saw before, as where the kernel runs no programs; they are \
              counted as delivered"
@@ -56,10 +50,10 @@ pub(super) fn complete_evidence(
     let unparsed_packets = evidence.seen.event_count(CountedEvent::Unparsed);
     let proved_packets = dropped_packets.saturating_add(read_packets).saturating_add(unparsed_packets);
     if proved_packets > 0 {
-        add_received(&mut evidence, &placed_losses, proved_packets);
+        add_received(evidence, placed_losses, proved_packets);
         placed_losses.sort_by_key(|placed| std::cmp::Reverse(placed.loss.packets));
     }
-    CompletedEvidence { evidence, fallen: placed_losses, notes }
+    notes
 }
 
 /// Adds losses that only sockets counted; returns their number.

@@ -101,8 +101,6 @@ pub struct LossSite {
     /// The dropping function; `None` if addresses are hidden, as [`super::PacketCounts::notes`]
     /// reports.
     pub function: Option<String>,
-    /// `function+0x1f [module]`, or the address.
-    pub location: String,
 }
 
 /// `struct lost_key` of bpf/drops.bpf.c.
@@ -166,33 +164,27 @@ impl DropCounters {
         CountedEvent::ALL.into_iter().zip(self.0[POINTS.len() * DIRECTIONS..].iter().copied()).collect()
     }
 
-    fn count_at(&self, point: usize, direction: usize) -> u64 {
-        self.0[point * DIRECTIONS + direction]
-    }
-
     /// Without zeros. A read takes a whole buffer, which can contain several datagrams with
     /// UDP_GRO: the average number delivered.
     pub(super) fn passed(&self) -> PassedCounts {
         let mut passed = PassedCounts::new();
         for (index, point) in POINTS.iter().enumerate() {
             let Some(point) = *point else { continue };
-            for (direction_index, direction) in
+            for (side, direction) in
                 [PacketDirection::Request, PacketDirection::Reply].into_iter().enumerate()
             {
-                let packets =
-                    match (point, self.count_at(1, direction_index), self.count_at(2, direction_index)) {
-                        (PathPoint::Read, datagrams, buffers) if buffers > 0 && datagrams != buffers => {
-                            let scaled =
-                                u128::from(self.count_at(index, direction_index)) * u128::from(datagrams);
-                            u64::try_from(scaled / u128::from(buffers)).unwrap_or(u64::MAX)
-                        }
-                        // Threads that read one socket at the same time can make the correction of this count too
-                        // large (`cut` of bpf/drops.bpf.c), so the sum can be below zero.
-                        (PathPoint::Truncated, ..) => {
-                            u64::try_from(self.count_at(index, direction_index).cast_signed()).unwrap_or(0)
-                        }
-                        _ => self.count_at(index, direction_index),
-                    };
+                let count_at = |point: usize| self.0[point * DIRECTIONS + side];
+                let (count, datagrams, buffers) = (count_at(index), count_at(1), count_at(2));
+                let packets = match point {
+                    PathPoint::Read if buffers > 0 => {
+                        let scaled = u128::from(count) * u128::from(datagrams) / u128::from(buffers);
+                        u64::try_from(scaled).unwrap_or(u64::MAX)
+                    }
+                    // Threads that read one socket at the same time can make the correction of this count too
+                    // large (`cut` of bpf/drops.bpf.c), so the sum can be below zero.
+                    PathPoint::Truncated => u64::try_from(count.cast_signed()).unwrap_or(0),
+                    _ => count,
+                };
                 if packets > 0 {
                     passed.insert((point, direction), packets);
                 }
@@ -211,9 +203,6 @@ pub(super) fn lost(
     symbols: &KernelSymbols,
 ) -> BTreeMap<LossSite, u64> {
     let losses = counts.iter().filter_map(|(key, packets)| {
-        let symbol = symbols.name(key.location).into_value();
-        let location = symbol.as_ref().map_or_else(|| format!("{:#x}", key.location), ToString::to_string);
-        let function = symbol.map(|symbol| symbol.name);
         let site = LossSite {
             address: key.location,
             reason: reasons.map(|names| reason_name(names, key.reason)),
@@ -231,8 +220,7 @@ pub(super) fn lost(
             },
             route_error: key.route_error,
             hook: HOOKS.get(key.hook as usize).copied().flatten(),
-            function,
-            location,
+            function: symbols.name(key.location).into_value().map(|symbol| symbol.name),
         };
         (!site.function.as_deref().is_some_and(is_no_loss)).then_some((site, *packets))
     });

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::CountedEvent;
 use super::program::{AttachedDrops, WHAT};
 use crate::TraceError;
-use crate::call::{CallOverhead, RunCounting, USUAL_RUN_NS};
+use crate::call::{CallOverhead, USUAL_RUN_NS, time_runs};
 
 const TIMED: Duration = Duration::from_millis(10);
 
@@ -33,41 +33,13 @@ pub struct TraceOverhead {
 pub(super) struct ProgramTiming {
     way: CallOverhead,
     counters: RunCounters,
-    sum: TimedRuns,
+    timed_runs: u64,
+    timed: Duration,
     // Time per run at each call of [`ProgramTiming::time_now`], ns. If a program loses its CPU for
     // some milliseconds, they are part of its time.
     seen_run_ns: Vec<f64>,
     // The reason why the kernel did not time programs.
     failure: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct TimedRuns {
-    runs: ProgramRuns,
-    elapsed: Duration,
-}
-
-impl TimedRuns {
-    // Times programs for 10 ms. Only runs in this time count, because the kernel also times
-    // programs while another process wants that (kernel.bpf_stats_enabled).
-    fn measure(counters: &RunCounters) -> Result<Self, TraceError> {
-        let read = || counters.read().map_err(|source| TraceError::Kernel { what: WHAT, source });
-        let before = read()?;
-        let begin = Instant::now();
-        let counting = RunCounting::start(WHAT)?;
-        std::thread::sleep(TIMED);
-        drop(counting);
-        let elapsed = begin.elapsed();
-        let after = read()?;
-        let runs = after.runs.saturating_sub(before.runs);
-        Ok(Self { runs: ProgramRuns { runs, time: after.time.saturating_sub(before.time) }, elapsed })
-    }
-
-    fn add(&mut self, other: Self) {
-        self.runs.runs += other.runs.runs;
-        self.runs.time += other.runs.time;
-        self.elapsed += other.elapsed;
-    }
 }
 
 impl ProgramTiming {
@@ -76,40 +48,41 @@ impl ProgramTiming {
         Ok(Self {
             way: CallOverhead::measure(&mut attached.programs)?,
             counters: attached.programs.run_counters(&attached.at)?,
-            sum: TimedRuns::default(),
+            timed_runs: 0,
+            timed: Duration::ZERO,
             seen_run_ns: Vec::new(),
             failure: None,
         })
     }
 
     pub(super) fn overhead(&self) -> Known<TraceOverhead> {
-        let TimedRuns { runs, elapsed } = self.sum;
-        if elapsed.is_zero() {
+        if self.timed.is_zero() {
             let why = self.failure.as_deref().unwrap_or("it was not timed for long enough");
             return Known::unknown(why);
         }
-        let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(runs));
-        let timed_seconds = elapsed.as_secs_f64();
-        let cpu_share = runs.runs as f64 * run_ns / 1e9 / timed_seconds;
-        Known::Value(TraceOverhead { cpu_share, run_ns, timed_runs: runs.runs, timed_seconds })
+        let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(ProgramRuns::default()));
+        let (timed_runs, timed_seconds) = (self.timed_runs, self.timed.as_secs_f64());
+        let cpu_share = timed_runs as f64 * run_ns / 1e9 / timed_seconds;
+        Known::Value(TraceOverhead { cpu_share, run_ns, timed_runs, timed_seconds })
     }
 
     // Times programs for 10 ms, and returns their share of one CPU: an estimate if the kernel
     // cannot time them.
     pub(super) fn time_now(&mut self, attached: &AttachedDrops) -> Result<f64, TraceError> {
-        let timed = match TimedRuns::measure(&self.counters) {
+        let (timed, elapsed) = match time_runs(&self.counters, WHAT, || std::thread::sleep(TIMED)) {
             Ok(timed) => timed,
             Err(error) => {
                 self.failure = Some(error.to_string());
                 return estimated_share(attached);
             }
         };
-        self.sum.add(timed);
-        if timed.runs.runs > 0 {
-            self.seen_run_ns.push(self.way.run_ns(timed.runs));
+        self.timed_runs += timed.runs;
+        self.timed += elapsed;
+        if timed.runs > 0 {
+            self.seen_run_ns.push(self.way.run_ns(timed));
         }
         let run_ns = median(&self.seen_run_ns).unwrap_or_default();
-        Ok(timed.runs.runs as f64 * run_ns / 1e9 / timed.elapsed.as_secs_f64())
+        Ok(timed.runs as f64 * run_ns / 1e9 / elapsed.as_secs_f64())
     }
 }
 

@@ -6,14 +6,16 @@ use std::net::IpAddr;
 use aya::maps::{HashMap, MapData, PerCpuHashMap};
 use linerate_host::bpf::{self, BpfError, BpfPrograms, ProgramAttachment};
 
+use super::PortSubject;
 use super::count::{COUNTERS, DropCounters, LostKey};
-use super::{NamespaceScope, PortSubject};
-use crate::TraceError;
 use crate::call::EMPTY_PROGRAM;
 use crate::error::SINCE_6_3;
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
+
+/// Instead of the inode of a network namespace.
+pub(super) const ALL_NAMESPACES: u32 = 0;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/drops.bpf.o"));
@@ -34,20 +36,16 @@ pub(super) struct AttachedDrops {
 }
 
 impl AttachedDrops {
-    /// Without ports in the subject, those `left_out` are not counted. `has_reasons` decides which
-    /// program sees losses. `addresses` are those of the network namespace, empty if unknown.
+    /// `network`: inode of a network namespace, or [`ALL_NAMESPACES`]. Without ports in the subject,
+    /// those `left_out` are not counted. `has_reasons` decides which program sees losses.
+    /// `addresses` are those of the network namespace, empty if unknown.
     pub(super) fn load(
         subject: &PortSubject,
+        network: u32,
         left_out: &[u16],
         has_reasons: bool,
         addresses: &[IpAddr],
-    ) -> Result<Self, TraceError> {
-        let network = match subject.network {
-            NamespaceScope::All => 0,
-            NamespaceScope::Here => {
-                bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })?
-            }
-        };
+    ) -> Result<Self, BpfError> {
         let some_ports = u32::from(!subject.ports.is_empty());
         let ports = bpf::port_set(if subject.ports.is_empty() { left_out } else { &subject.ports });
         let (version, peer) = address(subject.peer);

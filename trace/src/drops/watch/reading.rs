@@ -295,27 +295,20 @@ fn is_damage(name: &str) -> bool {
 // XDP counters of drivers, per queue or in total. Names are those of get_strings in drivers/net
 // (Linux 6.18).
 fn xdp_use(name: &str) -> Option<CounterUse> {
+    const USES: [(CounterUse, &[&str]); 3] = [
+        (CounterUse::XdpDropped, &["xdp_drops", "xdp_drop"]),
+        (
+            CounterUse::XdpFailed,
+            &["xdp_tx_errors", "xdp_redirect_errors", "xdp_aborted", "xdp_invalid", "xdp_exception"],
+        ),
+        (CounterUse::XdpTaken, &["xdp_tx", "xdp_redirect", "xdp_redirects"]),
+    ];
     let name =
         name.trim_end_matches(|character: char| character.is_ascii_digit() || matches!(character, '[' | ']'));
-    let is_xdp = name.contains("xdp");
-    let has_suffix = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
-    if !is_xdp || name.starts_with("tx") {
-        None
-    } else if has_suffix(&["xdp_drops", "xdp_drop"]) {
-        Some(CounterUse::XdpDropped)
-    } else if has_suffix(&[
-        "xdp_tx_errors",
-        "xdp_redirect_errors",
-        "xdp_aborted",
-        "xdp_invalid",
-        "xdp_exception",
-    ]) {
-        Some(CounterUse::XdpFailed)
-    } else if has_suffix(&["xdp_tx", "xdp_redirect", "xdp_redirects"]) {
-        Some(CounterUse::XdpTaken)
-    } else {
-        None
-    }
+    let has_suffix =
+        |(_, suffixes): &&(CounterUse, &[&str])| suffixes.iter().any(|suffix| name.ends_with(suffix));
+    let found = USES.iter().find(has_suffix).map(|(kind, _)| *kind);
+    found.filter(|_| !name.starts_with("tx"))
 }
 
 fn waiting(path: &PacketPath) -> QueuedPackets {

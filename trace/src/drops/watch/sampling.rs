@@ -1,11 +1,11 @@
-//! Counts only parts of the time if all of it would use too much CPU.
+//! Counts all of the time, or only parts of it if all of it would use too much CPU.
 
 use std::time::{Duration, Instant};
 
 use linerate_host::{Host, Known};
 
 use super::reading::SocketDrops;
-use super::{DropsWatch, LONGEST_REPLY_WAIT};
+use super::{CountedWindow, LONGEST_REPLY_WAIT};
 use crate::TraceError;
 use crate::drops::ledger::{PacketEvidence, SampledTime};
 use crate::drops::packet_counts::PortSubject;
@@ -21,13 +21,19 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1800);
 /// Interval of the check of the CPU share.
 const CHECK: Duration = Duration::from_millis(250);
 
-/// Counts all the time while that is cheap, and in windows otherwise.
+/// If every packet is counted: time from the start to the first timing of the programs, and between
+/// two timings.
+const FIRST_TIMING: Duration = Duration::from_millis(40);
+const TIMING_INTERVAL: Duration = Duration::from_millis(490);
+
+/// Observes packets until it is dropped: all the time while that is cheap, and in windows otherwise.
 ///
 /// On a host with many packets per second the programs use a good part of a CPU, which the observed
 /// server needs itself.
 #[derive(Debug)]
-pub struct SampledWatch {
-    watch: DropsWatch,
+pub struct DropsWatch {
+    window: CountedWindow,
+    is_exact: bool,
     begun: Instant,
     first_drops: SocketDrops,
     state: SamplingState,
@@ -47,13 +53,20 @@ enum SamplingState {
     Paused,
 }
 
-impl SampledWatch {
+impl DropsWatch {
+    /// Observes the calling thread's network namespace, which must be that of `host`. `interfaces`:
+    /// the interfaces whose counters are read; empty as in [`linerate_host::Scope`].
+    ///
+    /// # Errors
+    /// [`TraceError`] if the programs cannot be loaded. Unreadable counters are part of the
+    /// evidence.
     pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
-        let watch = DropsWatch::start(host, subject, interfaces)?;
+        let window = CountedWindow::start(host, subject, interfaces)?;
         Ok(Self {
             begun: Instant::now(),
-            first_drops: watch.first.after.clone(),
-            watch,
+            first_drops: window.first.after.clone(),
+            window,
+            is_exact: false,
             state: SamplingState::Counting { since: Instant::now(), checked: None },
             windows: None,
             lap: None,
@@ -64,19 +77,33 @@ impl SampledWatch {
         })
     }
 
-    /// Pauses or resumes if it is time; returns when to call this again.
+    /// Counts every packet, whatever that costs.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        Self { is_exact: true, ..self }
+    }
+
+    /// Times the programs, which takes 10 ms, and pauses or resumes if it is time; returns when to
+    /// call this again.
     pub fn turn(&mut self, host: &Host) -> Result<Duration, TraceError> {
         let SamplingState::Counting { since, checked } = self.state else {
-            self.watch.resume(host)?;
+            self.window.resume(host)?;
             self.state = SamplingState::Counting { since: Instant::now(), checked: None };
             return Ok(WINDOW);
         };
+        let until_first = FIRST_TIMING.saturating_sub(since.elapsed());
+        if self.is_exact && !until_first.is_zero() {
+            return Ok(until_first);
+        }
         self.check()?;
+        if self.is_exact {
+            return Ok(TIMING_INTERVAL);
+        }
         if self.share <= BUDGET {
             return Ok(if checked.is_some() { CHECK } else { WINDOW });
         }
         self.close(host, WINDOW)?;
-        self.watch.look.pause()?;
+        self.window.look.pause()?;
         self.state = SamplingState::Paused;
         self.has_paused = true;
         let counted_time = since.elapsed().min(2 * WINDOW);
@@ -85,13 +112,15 @@ impl SampledWatch {
 
     pub fn total(mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         if matches!(self.state, SamplingState::Counting { .. }) {
-            self.check()?;
+            if !self.is_exact {
+                self.check()?;
+            }
             self.close(host, LONGEST_REPLY_WAIT)?;
         }
         let mut evidence = self.windows.unwrap_or_default();
         if self.has_paused {
             let elapsed_seconds = self.begun.elapsed().as_secs_f64();
-            let drops = self.watch.socket_drops(host).since(&self.first_drops);
+            let drops = self.window.socket_drops(host).since(&self.first_drops);
             evidence.sampled = Some(SampledTime {
                 of_seconds: elapsed_seconds,
                 counting_cpu_share: self.largest_share,
@@ -107,7 +136,7 @@ impl SampledWatch {
     /// Everything since the last lap, or the start; `None` if nothing was counted.
     pub fn lap(&mut self, host: &Host) -> Result<Option<PacketEvidence>, TraceError> {
         let open = match self.state {
-            SamplingState::Counting { .. } => Some(self.watch.lap(host)?),
+            SamplingState::Counting { .. } => Some(self.window.lap(host)?),
             SamplingState::Paused => None,
         };
         Ok(joined(self.lap.take(), open))
@@ -115,7 +144,7 @@ impl SampledWatch {
 
     fn check(&mut self) -> Result<(), TraceError> {
         let SamplingState::Counting { since, checked } = &mut self.state else { return Ok(()) };
-        self.share = self.watch.look.time_now()?;
+        self.share = self.window.look.time_now()?;
         self.largest_share = self.largest_share.max(self.share);
         self.taken_seconds += self.share * checked.unwrap_or(*since).elapsed().as_secs_f64();
         *checked = Some(Instant::now());
@@ -124,7 +153,7 @@ impl SampledWatch {
 
     // Ends a window; waits up to `longest` for replies.
     fn close(&mut self, host: &Host, longest: Duration) -> Result<(), TraceError> {
-        let (window, lap) = self.watch.total_and_lap(host, longest)?;
+        let (window, lap) = self.window.total_and_lap(host, longest)?;
         self.windows = joined(self.windows.take(), Some(window));
         self.lap = joined(self.lap.take(), Some(lap));
         Ok(())
@@ -143,11 +172,11 @@ mod tests {
     #[test]
     fn laps_continue_after_a_pause() {
         let host = Host::live();
-        let watch = SampledWatch::start(&host, &PortSubject::default(), &[]);
+        let watch = DropsWatch::start(&host, &PortSubject::default(), &[]);
         let Some(mut watch) = skip_unless_permitted("laps_continue_after_a_pause", watch) else { return };
         // As after a busy moment: a window has ended, and counting goes on without pauses.
         watch.close(&host, WINDOW).unwrap();
-        watch.watch.look.pause().unwrap();
+        watch.window.look.pause().unwrap();
         (watch.state, watch.has_paused) = (SamplingState::Paused, true);
         assert!(watch.lap(&host).unwrap().is_some(), "the ended window");
         assert!(watch.lap(&host).unwrap().is_none(), "nothing is counted in a pause");

@@ -24,12 +24,6 @@ const SPIN: Duration = Duration::from_millis(20);
 /// Valid cycles per second of a CPU.
 const SPEEDS_HZ: std::ops::Range<f64> = 1e8..2e10;
 
-/// Disabled samplers, one per CPU.
-pub(super) struct OpenedSamplers {
-    pub(super) event: SampleEvent,
-    pub(super) samplers: Vec<(u32, Sampler)>,
-}
-
 // The kernel's default of kernel.perf_event_max_sample_rate, which it does not check for a number of
 // cycles.
 const MOST_HZ: u32 = 100_000;
@@ -43,21 +37,26 @@ enum SamplePace {
     Clock(u32),
 }
 
-/// Opens cycles on these CPUs, or the clock without cycles, with the first permitted ring size.
-pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<OpenedSamplers, TraceError> {
+/// Opens a disabled sampler per CPU: of cycles, or of the clock without cycles, with the first
+/// permitted ring size.
+pub(super) fn open(
+    cpus: &[u32],
+    frequency_hz: u32,
+    rings: &[usize],
+) -> Result<(SampleEvent, Vec<(u32, Sampler)>), TraceError> {
     let why = match speed() {
         Ok(_) if frequency_hz > MOST_HZ => {
             return Err(kernel_failed(&io::Error::from_raw_os_error(libc::EINVAL)));
         }
         Ok(hz) => match open_all(cpus, SamplePace::Cycles((hz / f64::from(frequency_hz)) as u64), rings) {
-            Ok(samplers) => return Ok(OpenedSamplers { event: SampleEvent::CpuCycles, samplers }),
+            Ok(samplers) => return Ok((SampleEvent::CpuCycles, samplers)),
             Err(error) => explain(&error),
         },
         Err(why) => why,
     };
     let samplers =
         open_all(cpus, SamplePace::Clock(frequency_hz), rings).map_err(|error| kernel_failed(&error))?;
-    Ok(OpenedSamplers { event: SampleEvent::CpuClock { why }, samplers })
+    Ok((SampleEvent::CpuClock { why }, samplers))
 }
 
 // Cycles per second of a busy CPU, or why they cannot be counted.

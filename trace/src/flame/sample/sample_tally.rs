@@ -7,7 +7,7 @@ use linerate_host::Host;
 use super::context;
 use super::names::FunctionNames;
 use super::names::OUTSIDE;
-use crate::flame::profile::{CpuContext, FrameKind, SampledStack, StackFrame};
+use crate::flame::profile::{FrameKind, SampledStack, StackFrame};
 
 // Values from here on are context markers (`PERF_CONTEXT_MAX`, include/uapi/linux/perf_event.h,
 // Linux 6.18).
@@ -22,7 +22,8 @@ const KERNEL_THREAD: [&str; 3] = ["kthread", "ret_from_fork", "ret_from_fork_asm
 pub(super) struct SampleTally {
     // Since the last symbol lookup.
     raw: HashMap<SamplePlace, HashMap<Box<[u64]>, u64>>,
-    named: HashMap<NamedPlace, u64>,
+    /// Samples by stack; the stacks themselves have none.
+    named: HashMap<SampledStack, u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,16 +31,6 @@ pub(super) struct SamplePlace {
     pub(super) cpu: u32,
     pub(super) pid: u32,
     pub(super) thread: u32,
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct NamedPlace {
-    cpu: u32,
-    pid: u32,
-    comm: String,
-    context: CpuContext,
-    entry: u32,
-    frames: Vec<u32>,
 }
 
 impl SampleTally {
@@ -70,33 +61,28 @@ impl SampleTally {
         for (place, stacks) in raw {
             let comm = names.comm(host, place.pid, place.thread).to_owned();
             for (chain, samples) in stacks {
-                *self.named.entry(named_place(place, &comm, &chain, names)).or_default() += samples;
+                *self.named.entry(named_stack(place, &comm, &chain, names)).or_default() += samples;
             }
         }
     }
 
     // Most samples first.
     pub(super) fn into_stacks(self) -> Vec<SampledStack> {
-        let mut places: Vec<(NamedPlace, u64)> = self.named.into_iter().collect();
+        let mut stacks: Vec<SampledStack> =
+            self.named.into_iter().map(|(stack, samples)| SampledStack { samples, ..stack }).collect();
         // Equal counts are ordered by place, because the order of a hash map differs from run to
         // run.
-        places.sort_unstable_by(|(a, a_samples), (b, b_samples)| {
-            b_samples.cmp(a_samples).then_with(|| a.cmp(b))
+        let place = |stack: &SampledStack| (stack.cpu, stack.pid, stack.context, stack.entry);
+        stacks.sort_unstable_by(|a, b| {
+            let by_place = || (place(a), &a.comm, &a.frames).cmp(&(place(b), &b.comm, &b.frames));
+            b.samples.cmp(&a.samples).then_with(by_place)
         });
-        let stack = |(NamedPlace { cpu, pid, comm, context, entry, frames }, samples)| SampledStack {
-            frames,
-            context,
-            entry,
-            cpu,
-            pid,
-            comm,
-            samples,
-        };
-        places.into_iter().map(stack).collect()
+        stacks
     }
 }
 
-fn named_place(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionNames) -> NamedPlace {
+/// A stack without samples.
+fn named_stack(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionNames) -> SampledStack {
     let mut frames: Vec<u32> = addresses(chain)
         .filter_map(|(kind, address)| match kind {
             FrameKind::Kernel => Some(names.kernel(address)),
@@ -118,7 +104,8 @@ fn named_place(place: SamplePlace, comm: &str, chain: &[u64], names: &mut Functi
     let (context, entry) = context::classify(kernel, place.pid == 0 && !is_outside);
     let entry = if context.is_interrupt() { user_count + entry } else { 0 };
     let comm = if is_outside { OUTSIDE } else { comm }.to_owned();
-    NamedPlace { cpu: place.cpu, pid: place.pid, comm, context, entry: entry as u32, frames }
+    let (cpu, pid, entry) = (place.cpu, place.pid, entry as u32);
+    SampledStack { frames, context, entry, cpu, pid, comm, samples: 0 }
 }
 
 /// Addresses of a chain, innermost first, with their kind. All but the innermost are return
@@ -143,6 +130,7 @@ pub(super) fn addresses(chain: &[u64]) -> impl Iterator<Item = (FrameKind, u64)>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flame::profile::CpuContext;
 
     #[test]
     fn process_zero_is_idle_unless_it_is_of_another_pid_namespace() {
@@ -159,7 +147,7 @@ mod tests {
             (&[KERNEL, syscall, USER, 0x1000], (CpuContext::Task, OUTSIDE)),
             (&[USER, 0x1000], (CpuContext::Task, OUTSIDE)),
         ] {
-            let named = named_place(place, "swapper", chain, &mut names);
+            let named = named_stack(place, "swapper", chain, &mut names);
             assert_eq!((named.context, named.comm.as_str()), expected, "{chain:x?}");
         }
     }
