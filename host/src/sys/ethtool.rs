@@ -17,7 +17,7 @@ use crate::netlink::attribute::text;
 pub(crate) use flow_spec::read_rule as parse_rule;
 pub(crate) use rule_text::RuleSpec;
 pub(crate) use strings::{features, is_feature_changeable, set_feature, statistics};
-pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
+pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordParameter, WordStructure};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
