@@ -180,6 +180,12 @@ impl Rule {
         }
     }
 
+    /// Severity and title of the matches.
+    pub(crate) fn titles(&self, view: &HostView<'_>) -> Vec<(Severity, String)> {
+        let matches = (self.check)(view).into_iter();
+        matches.map(|rule_match| (rule_match.severity, rule_match.title)).collect()
+    }
+
     /// The matches on a host that was read twice.
     pub(crate) fn twice(&self, before: &PacketPath, now: &PacketPath) -> Vec<RuleMatch> {
         (self.check)(&HostView::twice(before, now))

@@ -70,6 +70,15 @@ impl<T> Known<T> {
         self.why().is_some_and(|why| why.contains(part))
     }
 
+    /// Panics with the reason if it is unknown.
+    #[cfg(test)]
+    pub(crate) fn expect_mut(&mut self) -> &mut T {
+        match self {
+            Known::Value(value) => value,
+            Known::Unknown { why } => panic!("{why}"),
+        }
+    }
+
     pub fn as_ref(&self) -> Known<&T> {
         match self {
             Known::Value(value) => Known::Value(value),

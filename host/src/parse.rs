@@ -35,7 +35,9 @@ pub const PARSERS: &[(&str, Parser)] = &[
     // link
     ("link: ethtool answer", netlink::ethtool::any_answer),
     // rss
-    ("rss: rule for a flow", |bytes| drop(ethtool::parse_rule(bytes))),
+    ("rss: rule for a flow", |bytes| {
+        drop(ethtool::RuleSpec::of(bytes, 0).map(|rule| (rule.listed(0), rule.text())));
+    }),
     ("rss: rule for a flow as text", |bytes| {
         drop(ethtool::RuleSpec::parse(&text(bytes)).map(|rule| rule.text()));
     }),

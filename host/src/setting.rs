@@ -40,6 +40,7 @@ use knob::{Knob, WriteRefusal};
 use sysfs::SysfsFile;
 
 pub use error::SettingError;
+pub(crate) use ethtool::pairs_value;
 pub use irqbalance_bans::list as interrupts;
 pub use nftables::NftFamily;
 pub(crate) use nftables::any_ruleset;
@@ -196,9 +197,9 @@ impl Setting {
             Setting::NtupleRule { interface, location } => {
                 Box::new(ntuple_rule::NtupleKnob { interface, location: *location })
             }
-            Setting::Rings { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Rings }),
-            Setting::Channels { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Channels }),
-            Setting::Coalesce { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Coalesce }),
+            Setting::Rings { interface } => Box::new(PairsKnob { interface, kind: PairsKind::RINGS }),
+            Setting::Channels { interface } => Box::new(PairsKnob { interface, kind: PairsKind::CHANNELS }),
+            Setting::Coalesce { interface } => Box::new(PairsKnob { interface, kind: PairsKind::COALESCE }),
             Setting::VirtualFunctions { interface } => {
                 Box::new(virtual_functions::VirtualFunctions { interface })
             }

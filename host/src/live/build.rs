@@ -1,13 +1,13 @@
 //! Pure functions that build a snapshot from two readings and the configuration of the path.
 
 mod cpus;
-mod input;
 mod interfaces;
 mod interrupts;
 mod places;
 mod services;
 mod threads;
 
+use crate::counter_sample::CounterSample;
 use crate::diagnosis::UnknownItem;
 use crate::{Finding, Known, PacketPath};
 
@@ -15,8 +15,17 @@ use crate::live::growth::sum;
 use crate::live::snapshot::{
     HostLine, InterfaceSnapshot, LiveFinding, NodeSnapshot, PathTotals, ServiceSnapshot, Snapshot,
 };
-pub(crate) use input::SnapshotInput;
 use interrupts::InterruptRates;
+
+/// The input of a snapshot.
+pub(crate) struct SnapshotInput<'a> {
+    pub(crate) path: &'a PacketPath,
+    // `None` for the first snapshot.
+    pub(crate) before: Option<&'a CounterSample>,
+    pub(crate) now: &'a CounterSample,
+    pub(crate) seconds: Option<f64>,
+    pub(crate) findings: &'a [LiveFinding],
+}
 
 impl SnapshotInput<'_> {
     /// The snapshot without the host name, the time and its own cost.

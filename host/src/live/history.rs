@@ -173,9 +173,7 @@ mod tests {
         let mut snapshot = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
         let mut history = SnapshotHistory::default();
         for number in 0..150_u32 {
-            if let Known::Value(cpus) = &mut snapshot.cpus {
-                cpus[0].softirq_share = (number != 149).then(|| f64::from(number));
-            }
+            snapshot.cpus.expect_mut()[0].softirq_share = (number != 149).then(|| f64::from(number));
             history.add(&snapshot);
         }
         let shares: Vec<_> = history.values(&HistoryItem::Cpu(0), HistoryMetric::Softirq).collect();

@@ -5,7 +5,7 @@ use std::io;
 
 use super::attribute::{RequestAttributes, u32_of};
 use super::generic::GenericFamily;
-use crate::sys::ethtool::{CHANNELS, COALESCE, EthtoolWords, WordStructure};
+use crate::sys::ethtool::{CHANNELS, COALESCE, EthtoolWords, WordParameter, WordStructure};
 
 // `ETHTOOL_A_HEADER_DEV_NAME` of linux/ethtool_netlink.h. Each command's first attribute is the header.
 const HEADER: u16 = 1;
@@ -19,20 +19,19 @@ pub(crate) fn read(structure: &WordStructure, interface: &str) -> io::Result<Eth
     Ok(parse_words(structure, &answer))
 }
 
-// `None` leaves a word unchanged. The error contains the kernel's text if the kernel sends one.
+// The error contains the kernel's text if the kernel sends one.
 pub(crate) fn change(
     structure: &WordStructure,
     interface: &str,
-    changes: &[(usize, Option<u32>)],
+    changes: &[(&WordParameter, u32)],
 ) -> io::Result<()> {
     let mut attributes = device_request(interface);
-    for (index, value) in changes {
-        attributes = match (u16::try_from(index + 1), *value) {
-            (Ok(kind), Some(value)) if structure.flags.contains(index) => {
-                attributes.bytes(kind, &[u8::from(value != 0)])
-            }
-            (Ok(kind), Some(value)) => attributes.u32(kind, value),
-            _ => attributes,
+    for (parameter, value) in changes {
+        let kind = u16::try_from(parameter.index + 1).map_err(io::Error::other)?;
+        attributes = if parameter.is_flag() {
+            attributes.bytes(kind, &[u8::from(*value != 0)])
+        } else {
+            attributes.u32(kind, *value)
         };
     }
     GenericFamily::open("ethtool")?.send(structure.netlink_set, &attributes)
@@ -64,18 +63,20 @@ mod tests {
 
     #[test]
     fn missing_ethtool_attributes_are_zero_or_none() {
-        let channels = ChannelCounts::from(parse_words(&CHANNELS, &words(&[(5, 4), (9, 1)])));
+        fn answer<T: serde::de::DeserializeOwned>(structure: &WordStructure, kinds: &[(u16, u32)]) -> T {
+            let answer = structure.answer(&parse_words(structure, &words(kinds)));
+            serde_json::from_value(answer).expect("an answer")
+        }
+        let channels: ChannelCounts = answer(&CHANNELS, &[(5, 4), (9, 1)]);
         assert_eq!(channels, ChannelCounts { combined_max: 4, combined: 1, ..ChannelCounts::default() });
-        let rings = parse_words(&RINGS, &words(&[(2, 4096), (5, 4096), (6, 512), (9, 256)]));
-        let rings = RingLengths::from(rings);
+        let rings: RingLengths = answer(&RINGS, &[(2, 4096), (5, 4096), (6, 512), (9, 256)]);
         assert_eq!(rings, RingLengths { rx: 512, tx: 256, rx_max: 4096, tx_max: 4096 });
-        let coalesce = CoalesceSettings::from(parse_words(&COALESCE, &words(&[(2, 50), (11, 1)])));
+        let coalesce: CoalesceSettings = answer(&COALESCE, &[(2, 50), (11, 1)]);
         assert_eq!(
             coalesce,
             CoalesceSettings { rx_usecs: Some(50), adaptive_rx: Some(true), ..CoalesceSettings::default() }
         );
-        let none = CoalesceSettings::from(parse_words(&COALESCE, &[]));
-        assert_eq!(none, CoalesceSettings::default());
+        assert_eq!(answer::<CoalesceSettings>(&COALESCE, &[]), CoalesceSettings::default());
     }
 
     #[test]

@@ -5,27 +5,28 @@ use std::io;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{ExplainedErrno, Host, HostError};
 use crate::ethtool::{ChannelCounts, CoalesceSettings, RingLengths, feature_names};
 use crate::netlink::ethtool as netlink;
 use crate::setting::Offload;
-use crate::sys::ethtool::{self as ioctl, CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
+use crate::sys::ethtool::{self as ioctl, CHANNELS, COALESCE, RINGS, WordParameter, WordStructure};
 
 impl Host {
     /// The values of `ethtool -l`.
     pub fn channels(&self, interface: &str) -> Result<ChannelCounts, HostError> {
-        self.read_words(interface, "channels", &CHANNELS)
+        self.read_words(interface, &CHANNELS)
     }
 
     /// The values of `ethtool -g`.
     pub fn rings(&self, interface: &str) -> Result<RingLengths, HostError> {
-        self.read_words(interface, "rings", &RINGS)
+        self.read_words(interface, &RINGS)
     }
 
     /// The values of `ethtool -c`.
     pub fn coalesce(&self, interface: &str) -> Result<CoalesceSettings, HostError> {
-        self.read_words(interface, "coalesce", &COALESCE)
+        self.read_words(interface, &COALESCE)
     }
 
     /// Keyed by the names of `ethtool -k`.
@@ -72,74 +73,28 @@ impl Host {
         self.call_ethtool(interface, "statistics", || ioctl::statistics(interface))
     }
 
-    /// `None` leaves a length unchanged. Requires `CAP_NET_ADMIN` in the network namespace.
-    pub fn set_rings(&self, interface: &str, rx: Option<u32>, tx: Option<u32>) -> Result<(), HostError> {
-        let changes = [(5, rx), (8, tx)];
-        self.set_words(interface, ("rings", "rings"), &RINGS, &changes, |answer: &mut RingLengths| {
-            answer.rx = rx.unwrap_or(answer.rx);
-            answer.tx = tx.unwrap_or(answer.tx);
-        })
-    }
-
-    /// `None` leaves a number unchanged.
-    pub fn set_channels(
+    pub(crate) fn read_words<T: Serialize + DeserializeOwned>(
         &self,
         interface: &str,
-        rx: Option<u32>,
-        tx: Option<u32>,
-        combined: Option<u32>,
-    ) -> Result<(), HostError> {
-        let (names, changes) = (("channels", "channels"), [(5, rx), (6, tx), (8, combined)]);
-        self.set_words(interface, names, &CHANNELS, &changes, |answer: &mut ChannelCounts| {
-            answer.rx = rx.unwrap_or(answer.rx);
-            answer.tx = tx.unwrap_or(answer.tx);
-            answer.combined = combined.unwrap_or(answer.combined);
-        })
-    }
-
-    /// `EOPNOTSUPP` if the driver does not have one of the parameters.
-    pub fn set_coalesce(&self, interface: &str, settings: &CoalesceSettings) -> Result<(), HostError> {
-        let changes = [
-            (1, settings.rx_usecs),
-            (2, settings.rx_frames),
-            (5, settings.tx_usecs),
-            (6, settings.tx_frames),
-            (10, settings.adaptive_rx.map(u32::from)),
-            (11, settings.adaptive_tx.map(u32::from)),
-        ];
-        let names = ("coalesce", "interrupt moderation");
-        self.set_words(interface, names, &COALESCE, &changes, |answer: &mut CoalesceSettings| {
-            answer.rx_usecs = settings.rx_usecs.or(answer.rx_usecs);
-            answer.rx_frames = settings.rx_frames.or(answer.rx_frames);
-            answer.tx_usecs = settings.tx_usecs.or(answer.tx_usecs);
-            answer.tx_frames = settings.tx_frames.or(answer.tx_frames);
-            answer.adaptive_rx = settings.adaptive_rx.or(answer.adaptive_rx);
-            answer.adaptive_tx = settings.adaptive_tx.or(answer.adaptive_tx);
-        })
-    }
-
-    fn read_words<T: From<EthtoolWords> + Serialize + DeserializeOwned>(
-        &self,
-        interface: &str,
-        item: &str,
         structure: &WordStructure,
     ) -> Result<T, HostError> {
         // If netlink fails for any reason, the error of the ioctl is the driver's, not that of a
         // kernel without the netlink family or command.
-        self.call_ethtool(interface, item, || {
-            netlink::read(structure, interface).or_else(|_| structure.read(interface)).map(T::from)
+        self.call_ethtool(interface, structure.name, || {
+            let words = netlink::read(structure, interface).or_else(|_| structure.read(interface))?;
+            Ok(serde_json::from_value(structure.answer(&words))?)
         })
     }
 
-    // Changes words through netlink, which returns error texts, or by ioctl if the kernel is too
-    // old for the family or the command.
-    fn set_words<T: Serialize + DeserializeOwned>(
+    /// Changes parameters through netlink, which returns error texts, or by ioctl if the kernel is
+    /// too old for the family or the command. `EOPNOTSUPP` if the driver does not have one of them.
+    /// Requires `CAP_NET_ADMIN` in the network namespace.
+    pub(crate) fn set_words(
         &self,
         interface: &str,
-        (item, name): (&str, &str),
+        name: &str,
         structure: &WordStructure,
-        changes: &[(usize, Option<u32>)],
-        rehearse: impl FnOnce(&mut T),
+        changes: &[(&WordParameter, u32)],
     ) -> Result<(), HostError> {
         let change = || match netlink::change(structure, interface, changes) {
             // The family or its command does not exist; a driver without the setting returns a
@@ -149,8 +104,13 @@ impl Host {
             }
             result => result,
         };
+        let rehearse = |answer: &mut Value| {
+            for (parameter, value) in changes {
+                answer[parameter.field()] = parameter.json(*value);
+            }
+        };
         let operation = format!("setting the {name} of {interface}");
-        self.apply_change(&format!("ethtool/{interface}/{item}"), &operation, change, rehearse)
+        self.apply_change(&format!("ethtool/{interface}/{}", structure.name), &operation, change, rehearse)
     }
 
     fn call_ethtool<T: Serialize + DeserializeOwned>(
@@ -161,45 +121,6 @@ impl Host {
     ) -> Result<T, HostError> {
         let operation = format!("reading the {item} of {interface}");
         self.call(&format!("ethtool/{interface}/{item}"), &operation, perform)
-    }
-}
-
-fn word(words: &EthtoolWords, index: usize) -> Option<u32> {
-    words.get(index).copied().flatten()
-}
-
-impl From<EthtoolWords> for RingLengths {
-    fn from(words: EthtoolWords) -> Self {
-        let length = |index| word(&words, index).unwrap_or(0);
-        RingLengths { rx_max: length(1), tx_max: length(4), rx: length(5), tx: length(8) }
-    }
-}
-
-impl From<EthtoolWords> for ChannelCounts {
-    fn from(words: EthtoolWords) -> Self {
-        let count = |index| word(&words, index).unwrap_or(0);
-        ChannelCounts {
-            rx_max: count(1),
-            tx_max: count(2),
-            combined_max: count(4),
-            rx: count(5),
-            tx: count(6),
-            combined: count(8),
-        }
-    }
-}
-
-impl From<EthtoolWords> for CoalesceSettings {
-    fn from(words: EthtoolWords) -> Self {
-        let flag = |index| word(&words, index).map(|flag| flag != 0);
-        CoalesceSettings {
-            rx_usecs: word(&words, 1),
-            rx_frames: word(&words, 2),
-            tx_usecs: word(&words, 5),
-            tx_frames: word(&words, 6),
-            adaptive_rx: flag(10),
-            adaptive_tx: flag(11),
-        }
     }
 }
 

@@ -22,7 +22,7 @@ impl Knob for AuditKnob {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let enabled = parse(value).map_err(WriteRefusal::BadValue)?;
+        let enabled = parse(value)?;
         // A locked status refuses every change until the next boot (audit_set_enabled of
         // kernel/audit.c).
         if enabled == 2 && host.audit_enabled()? != 2 {

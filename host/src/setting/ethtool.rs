@@ -3,93 +3,81 @@
 //! A value consists of pairs as in `ethtool -G`, `-L` and `-C`, with the parameters that the device
 //! has: `rx 4096 tx 512`, `combined 8`, `adaptive-rx off rx-usecs 50`.
 
-use std::collections::BTreeMap;
+use serde::Serialize;
+use serde_json::Value;
 
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
-use crate::ethtool::{ChannelCounts, CoalesceSettings, RingLengths};
+use crate::sys::ethtool::{CHANNELS, COALESCE, RINGS, WordParameter, WordStructure};
 use crate::{Host, HostError};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PairsKind {
-    Rings,
-    Channels,
-    Coalesce,
+/// A structure of ethtool with the texts of its setting.
+pub(super) struct PairsKind {
+    structure: &'static WordStructure,
+    name: &'static str,
+    /// The option of ethtool(8).
+    option: char,
+    expected: &'static str,
 }
+
+impl PairsKind {
+    pub(super) const RINGS: Self =
+        Self { structure: &RINGS, name: "rings", option: 'G', expected: "lengths such as rx 4096 tx 512" };
+    pub(super) const CHANNELS: Self =
+        Self { structure: &CHANNELS, name: "channels", option: 'L', expected: "numbers such as combined 8" };
+    pub(super) const COALESCE: Self = Self {
+        structure: &COALESCE,
+        name: "interrupt moderation",
+        option: 'C',
+        expected: "pairs such as adaptive-rx off rx-usecs 50",
+    };
+
+    // `None` for an unknown or repeated name, and for any other text.
+    fn parse(&self, value: &SettingValue) -> Option<Pairs> {
+        let mut pairs = Pairs::new();
+        let mut words = value.as_str().split_whitespace();
+        while let Some(name) = words.next() {
+            let parameter = self.structure.parameter(name)?;
+            let number = match (parameter.is_flag(), words.next()?) {
+                (true, "on") => 1,
+                (true, "off") => 0,
+                (true, _) => return None,
+                (false, number) => number.parse().ok()?,
+            };
+            if pairs.iter().any(|(other, _)| *other == parameter) {
+                return None;
+            }
+            pairs.push((parameter, number));
+        }
+        (!pairs.is_empty()).then_some(pairs)
+    }
+}
+
+/// Parameters with their values; `on` is 1.
+type Pairs = Vec<(&'static WordParameter, u32)>;
 
 pub(super) struct PairsKnob<'a> {
     pub(super) interface: &'a str,
     pub(super) kind: PairsKind,
 }
 
-/// Values by name; `on` is 1.
-type Pairs<'a> = BTreeMap<&'a str, u32>;
-
-const RX_MODERATION: [&str; 2] = ["rx-usecs", "rx-frames"];
-const TX_MODERATION: [&str; 2] = ["tx-usecs", "tx-frames"];
-
-impl PairsKind {
-    /// Name, option of ethtool, parameters, and an example for errors.
-    fn properties(self) -> (&'static str, char, &'static [&'static str], &'static str) {
-        match self {
-            PairsKind::Rings => ("rings", 'G', &["rx", "tx"], "lengths such as rx 4096 tx 512"),
-            PairsKind::Channels => ("channels", 'L', &["rx", "tx", "combined"], "numbers such as combined 8"),
-            PairsKind::Coalesce => (
-                "interrupt moderation",
-                'C',
-                &["adaptive-rx", "adaptive-tx", "rx-usecs", "rx-frames", "tx-usecs", "tx-frames"],
-                "pairs such as adaptive-rx off rx-usecs 50",
-            ),
-        }
-    }
-
-    // `None` for an unknown or repeated name, and for any other text.
-    fn parse(self, value: &SettingValue) -> Option<Pairs<'_>> {
-        let (_, _, names, _) = self.properties();
-        let mut pairs = BTreeMap::new();
-        let mut words = value.as_str().split_whitespace();
-        while let Some(name) = words.next() {
-            let number = match (name.starts_with("adaptive-"), words.next()?) {
-                (true, "on") => 1,
-                (true, "off") => 0,
-                (true, _) => return None,
-                (false, number) => number.parse().ok()?,
-            };
-            if !names.contains(&name) || pairs.insert(name, number).is_some() {
-                return None;
-            }
-        }
-        (!pairs.is_empty()).then_some(pairs)
-    }
-}
-
 impl Knob for PairsKnob<'_> {
     fn name(&self) -> String {
-        format!("{} of {}", self.kind.properties().0, self.interface)
+        format!("{} of {}", self.kind.name, self.interface)
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        match self.kind {
-            PairsKind::Rings => host.rings(self.interface).map(SettingValue::from),
-            PairsKind::Channels => host.channels(self.interface).map(SettingValue::from),
-            PairsKind::Coalesce => host.coalesce(self.interface).map(SettingValue::from),
-        }
+        let answer: Value = host.read_words(self.interface, self.kind.structure)?;
+        Ok(pairs_of_answer(self.kind.structure, &answer))
     }
 
     fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
-        self.kind.parse(value).map(|_| value.to_string()).ok_or(self.kind.properties().3)
+        self.kind.parse(value).map(|_| value.to_string()).ok_or(self.kind.expected)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let pairs = self.kind.parse(value).ok_or(WriteRefusal::BadValue(self.kind.properties().3))?;
-        let count = |name: &str| pairs.get(name).copied();
-        Ok(match self.kind {
-            PairsKind::Rings => host.set_rings(self.interface, count("rx"), count("tx")),
-            PairsKind::Channels => {
-                host.set_channels(self.interface, count("rx"), count("tx"), count("combined"))
-            }
-            PairsKind::Coalesce => host.set_coalesce(self.interface, &moderation(&pairs)),
-        }?)
+        let pairs = self.kind.parse(value).ok_or(self.kind.expected)?;
+        Ok(host.set_words(self.interface, self.kind.name, self.kind.structure, &pairs)?)
     }
 
     // Compares the common parameters; one value must have all parameters of the other.
@@ -97,78 +85,41 @@ impl Knob for PairsKnob<'_> {
         let (Some(left), Some(right)) = (self.kind.parse(left), self.kind.parse(right)) else { return false };
         let (left, right) = (without_adapted_values(left), without_adapted_values(right));
         let (fewer, more) = if left.len() <= right.len() { (left, right) } else { (right, left) };
-        fewer.iter().all(|(name, count)| more.get(name) == Some(count))
+        fewer.iter().all(|pair| more.contains(pair))
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
-        Some(format!("ethtool -{} {} {value}", self.kind.properties().1, self.interface))
+        Some(format!("ethtool -{} {} {value}", self.kind.option, self.interface))
     }
 }
 
 /// While the driver adapts a side to load, the current values of that side do not count.
-fn without_adapted_values(mut pairs: Pairs<'_>) -> Pairs<'_> {
-    for (flag, names) in [("adaptive-rx", RX_MODERATION), ("adaptive-tx", TX_MODERATION)] {
-        if pairs.get(flag) == Some(&1) {
-            pairs.retain(|name, _| !names.contains(name));
+fn without_adapted_values(mut pairs: Pairs) -> Pairs {
+    for (flag, side) in [("adaptive-rx", "rx-"), ("adaptive-tx", "tx-")] {
+        if pairs.iter().any(|(parameter, on)| parameter.name == flag && *on == 1) {
+            pairs.retain(|(parameter, _)| !parameter.name.starts_with(side));
         }
     }
     pairs
 }
 
-fn moderation(pairs: &Pairs<'_>) -> CoalesceSettings {
-    let number = |name: &str| pairs.get(name).copied();
-    let flag = |name: &str| number(name).map(|on| on == 1);
-    CoalesceSettings {
-        adaptive_rx: flag("adaptive-rx"),
-        adaptive_tx: flag("adaptive-tx"),
-        rx_usecs: number("rx-usecs"),
-        rx_frames: number("rx-frames"),
-        tx_usecs: number("tx-usecs"),
-        tx_frames: number("tx-frames"),
-    }
+/// The value of a setting with the parameters of an answer, such as of
+/// [`crate::ethtool::RingLengths`].
+pub(crate) fn pairs_value(structure: &WordStructure, answer: &impl Serialize) -> SettingValue {
+    pairs_of_answer(structure, &serde_json::to_value(answer).unwrap_or_default())
 }
 
-impl From<RingLengths> for SettingValue {
-    fn from(rings: RingLengths) -> Self {
-        SettingValue::new(format!("rx {} tx {}", rings.rx, rings.tx))
-    }
-}
-
-// Only the kinds that the device supports, because it accepts no other kinds.
-impl From<ChannelCounts> for SettingValue {
-    fn from(channels: ChannelCounts) -> Self {
-        let kinds = [
-            ("rx", channels.rx, channels.rx_max),
-            ("tx", channels.tx, channels.tx_max),
-            ("combined", channels.combined, channels.combined_max),
-        ];
-        let supported_kinds = kinds.iter().filter(|(_, _, max)| *max > 0);
-        let pairs: Vec<String> = supported_kinds.map(|(name, count, _)| format!("{name} {count}")).collect();
-        SettingValue::new(pairs.join(" "))
-    }
-}
-
-impl From<CoalesceSettings> for SettingValue {
-    fn from(coalesce: CoalesceSettings) -> Self {
-        let flag =
-            |name: &str, on: Option<bool>| on.map(|on| format!("{name} {}", if on { "on" } else { "off" }));
-        let number = |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
-        let pairs = [
-            flag("adaptive-rx", coalesce.adaptive_rx),
-            flag("adaptive-tx", coalesce.adaptive_tx),
-            number("rx-usecs", coalesce.rx_usecs),
-            number("rx-frames", coalesce.rx_frames),
-            number("tx-usecs", coalesce.tx_usecs),
-            number("tx-frames", coalesce.tx_frames),
-        ];
-        SettingValue::new(pairs.into_iter().flatten().collect::<Vec<_>>().join(" "))
-    }
+fn pairs_of_answer(structure: &WordStructure, answer: &Value) -> SettingValue {
+    let pair = |parameter: &WordParameter| Some(format!("{} {}", parameter.name, parameter.text_in(answer)?));
+    let pairs: Vec<String> = structure.parameters.iter().filter_map(pair).collect();
+    SettingValue::new(pairs.join(" "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Setting;
+    use crate::ethtool::CoalesceSettings;
 
     fn coalesce() -> Setting {
         Setting::Coalesce { interface: "eth0".into() }
@@ -244,7 +195,7 @@ mod tests {
 
     #[test]
     fn coalesce_values_of_an_adaptive_direction_are_not_compared() {
-        let same = |one, other| same(PairsKind::Coalesce, one, other);
+        let same = |one, other| same(PairsKind::COALESCE, one, other);
         assert!(same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 120 tx-usecs 1"));
         assert!(!same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 8 tx-usecs 2"));
         assert!(!same("adaptive-rx off rx-usecs 8", "adaptive-rx off rx-usecs 120"));
@@ -253,17 +204,17 @@ mod tests {
 
     #[test]
     fn values_with_fewer_parameters_compare_the_common_parameters() {
-        let same = |one, other| same(PairsKind::Channels, one, other);
+        let same = |one, other| same(PairsKind::CHANNELS, one, other);
         assert!(same("combined 4", "rx 0 tx 0 combined 4") && same("rx 1 tx 2", "tx 2 rx 1"));
         assert!(!same("combined 4", "combined 8") && !same("combined 4", "rx 4") && !same("", ""));
     }
 
     #[test]
     fn ring_and_coalesce_pairs_are_parsed_and_other_text_is_rejected() {
-        let value = SettingValue::new("rx 4096 tx 512");
-        assert_eq!(PairsKind::Rings.parse(&value), Some(BTreeMap::from([("rx", 4096), ("tx", 512)])));
+        let rings = Setting::Rings { interface: "eth0".into() };
+        assert!(rings.check(&SettingValue::new("rx 4096 tx 512")).is_ok());
         for bad in ["", "rx", "rx many", "rx 1 rx 2", "combined 4", "rx -1", "4096"] {
-            assert_eq!(PairsKind::Rings.parse(&SettingValue::new(bad)), None, "{bad}");
+            assert!(rings.check(&SettingValue::new(bad)).is_err(), "{bad}");
         }
         for bad in ["", "rx-usecs", "rx-usecs on", "adaptive-rx 1", "rx-usecs 1 rx-usecs 2", "pkt-rate-low 1"]
         {

@@ -42,7 +42,7 @@ impl Knob for FlowHash<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let fields = HashFields::from_letters(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
+        let fields = HashFields::from_letters(value.as_str()).ok_or(EXPECTED)?;
         let Self { interface, flow } = self;
         let operation = format!("choosing the hash fields of {interface} for {flow}");
         let change = || receive::set_hash_fields(interface, flow, fields);

@@ -132,7 +132,7 @@ impl Knob for IrqAffinity<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let affinity = AffinityValue::parse(value).ok_or(WriteRefusal::BadValue(EXPECTED))?;
+        let affinity = AffinityValue::parse(value).ok_or(EXPECTED)?;
         let irq = self.number(host)?;
         if let Some(cpu) = affinity.at.filter(|cpu| Self::effective(host, irq) != Some(*cpu)) {
             Self::set(host, irq, &CpuSet::from_iter([cpu]))?;

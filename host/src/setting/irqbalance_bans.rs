@@ -58,7 +58,7 @@ impl Knob for IrqbalanceBans {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let irqs = parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
+        let irqs = parse(value.as_str()).ok_or(EXPECTED)?;
         self.check_running(host)?;
         Ok(host.ban_from_irqbalance(self.pid, &irqs)?)
     }

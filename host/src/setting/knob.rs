@@ -55,6 +55,12 @@ pub(super) enum WriteRefusal {
     Reason(String),
 }
 
+impl From<&'static str> for WriteRefusal {
+    fn from(expected: &'static str) -> Self {
+        WriteRefusal::BadValue(expected)
+    }
+}
+
 impl From<HostError> for WriteRefusal {
     fn from(error: HostError) -> Self {
         WriteRefusal::Host(error)

@@ -5,7 +5,7 @@ use std::io;
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::ethtool::NtupleRule;
-use crate::sys::ethtool::{RuleSpec, parse_rule, receive};
+use crate::sys::ethtool::{RuleSpec, receive};
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "a rule such as flow-type udp4 dst-port 53 action 3, or nothing";
@@ -72,7 +72,7 @@ impl Knob for NtupleKnob<'_> {
         }
         let rule = RuleSpec::parse(value.as_str());
         if rule.is_none() && !value.as_str().is_empty() {
-            return Err(WriteRefusal::BadValue(EXPECTED));
+            return Err(EXPECTED.into());
         }
         let change = || match &rule {
             Some(rule) => receive::insert_rule(self.interface, self.location, rule),
@@ -82,7 +82,7 @@ impl Knob for NtupleKnob<'_> {
         host.apply_change_to(&self.key(), &format!("setting the {}", self.name()), change, &text)?;
         host.rehearse_call(&self.list_key(), |rules: &mut Vec<NtupleRule>| {
             rules.retain(|listed| listed.location != self.location);
-            rules.extend(rule.as_ref().and_then(|rule| parse_rule(&rule.with_location(self.location))));
+            rules.extend(rule.as_ref().map(|rule| rule.listed(self.location)));
         });
         Ok(())
     }

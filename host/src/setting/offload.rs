@@ -74,7 +74,7 @@ impl Knob for OffloadKnob<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let on = parse(value).map_err(WriteRefusal::BadValue)?;
+        let on = parse(value)?;
         Ok(host.set_offload(self.interface, self.offload, on)?)
     }
 

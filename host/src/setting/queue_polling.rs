@@ -64,7 +64,7 @@ impl Knob for QueuePolling<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let polling = parse(value).ok_or(WriteRefusal::BadValue(EXPECTED))?;
+        let polling = parse(value).ok_or(EXPECTED)?;
         let id = self.find_instance(host)?.id;
         let rehearse = |instances: &mut Vec<NapiInstance>| {
             instances.iter_mut().filter(|napi| napi.id == id).for_each(|napi| napi.polling = polling);

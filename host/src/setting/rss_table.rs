@@ -125,7 +125,7 @@ impl Knob for RssTable<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let table = RssTableValue::parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
+        let table = RssTableValue::parse(value.as_str()).ok_or(EXPECTED)?;
         let Self { interface } = self;
         let size = self.entries(host)?.len();
         if let RssTableValue::Entries(entries) = &table

@@ -89,7 +89,7 @@ impl Knob for OnSocket<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let requested = OptionValue::parse(self.knob, value.as_str()).map_err(WriteRefusal::BadValue)?;
+        let requested = OptionValue::parse(self.knob, value.as_str())?;
         let max_buffer = || host.read("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok();
         let change = || {
             let copy = self.socket.copy(host)?;

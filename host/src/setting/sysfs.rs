@@ -116,7 +116,7 @@ impl Knob for SysfsFile {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let text = self.form.text(value).map_err(WriteRefusal::BadValue)?;
+        let text = self.form.text(value)?;
         Ok(host.write(&self.path, &text)?)
     }
 

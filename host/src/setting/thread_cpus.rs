@@ -67,7 +67,7 @@ impl Knob for ThreadKnob {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let cpus = parse(value).map_err(WriteRefusal::BadValue)?;
+        let cpus = parse(value)?;
         self.check_running(host)?;
         let requested_cpus = widen(host, &cpus);
         let change = || {

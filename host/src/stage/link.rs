@@ -92,6 +92,11 @@ impl LinkState {
         self.up == Known::Value(true)
     }
 
+    /// A counter that the kernel has for every interface.
+    pub fn total(&self, name: &str) -> Option<u64> {
+        self.totals.value()?.get(name).copied()
+    }
+
     /// Received, sent and lost packets.
     pub fn counters(&self) -> Vec<Counter> {
         losses::counters_of_link(self)

@@ -1,8 +1,8 @@
 //! The ethtool ioctl, and driver information.
 
-mod flow_spec;
+mod flow_names;
+mod flow_rule;
 pub(crate) mod receive;
-mod rule_text;
 mod strings;
 mod words;
 
@@ -14,10 +14,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::ethtool::LinkDriver;
 use crate::netlink::attribute::text;
 
-pub(crate) use flow_spec::read_rule as parse_rule;
-pub(crate) use rule_text::RuleSpec;
+pub(crate) use flow_rule::RuleSpec;
 pub(crate) use strings::{features, is_feature_changeable, set_feature, statistics};
-pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
+pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordParameter, WordStructure};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
@@ -65,4 +64,8 @@ unsafe fn ioctl(interface: &str, structure: *mut libc::c_char) -> io::Result<()>
     // SAFETY: `request` lives across the call and has the layout SIOCETHTOOL takes; the caller answers for the rest.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

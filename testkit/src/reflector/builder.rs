@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::reflector::error::ReflectorError;
 use crate::reflector::faults::{FaultCounter, FaultRates};
 
 /// A UDP service of known behaviour.
@@ -109,6 +108,7 @@ impl ReflectorBuilder {
     /// full at first, that uses the arrival times in the kernel.
     #[must_use]
     pub fn token_bucket(mut self, per_second: f64, depth: u32) -> Self {
+        assert!(per_second > 0.0 && depth > 0, "a token bucket of {depth} at {per_second}/s answers nothing");
         self.bucket = Some((per_second, depth));
         self
     }
@@ -117,39 +117,9 @@ impl ReflectorBuilder {
     /// first request. Afterwards it answers the requests queued in the meantime.
     #[must_use]
     pub fn freeze(mut self, every: Duration, lasting: Duration) -> Self {
+        assert!(!lasting.is_zero() && lasting < every, "a freeze of {lasting:?} in {every:?}");
         self.freeze = Some((every, lasting));
         self
-    }
-
-    pub(crate) fn check(&self) -> Result<(), ReflectorError> {
-        let intervals = [
-            ("drop_every", &self.faults.drop),
-            ("corrupt_every", &self.faults.corrupt),
-            ("duplicate_every", &self.faults.duplicate),
-            ("swap_every", &self.swap),
-        ];
-        if let Some((setting, _)) = intervals.into_iter().find(|(_, every)| every.is_out_of_range()) {
-            return Err(ReflectorError::out_of_range(setting, 0, "1 or more"));
-        }
-        if let Some((per_second, depth)) = self.bucket {
-            if !(per_second > 0.0 && per_second.is_finite()) {
-                return Err(ReflectorError::out_of_range(
-                    "the token bucket's rate",
-                    per_second,
-                    "a positive number",
-                ));
-            }
-            if depth == 0 {
-                return Err(ReflectorError::out_of_range("the token bucket's depth", depth, "1 or more"));
-            }
-        }
-        match self.freeze {
-            Some((every, lasting)) if lasting.is_zero() || lasting >= every => {
-                let value = format!("{lasting:?} of {every:?}");
-                Err(ReflectorError::out_of_range("the freeze", value, "less than its period"))
-            }
-            _ => Ok(()),
-        }
     }
 }
 

@@ -1,5 +1,4 @@
 use std::error::Error;
-use std::fmt::Display;
 
 /// The reason why a reflector cannot run, one line.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +17,5 @@ impl ReflectorError {
         }
         // The verifier's log has many lines, but an error has one.
         ReflectorError(format!("{operation}: {}", line.trim_end().replace('\n', "; ")))
-    }
-
-    pub(crate) fn out_of_range(setting: &str, value: impl Display, allowed: &str) -> Self {
-        ReflectorError(format!("{setting} is {value}: give {allowed}"))
     }
 }

@@ -37,16 +37,12 @@ impl FaultRates {
 
 impl FaultCounter {
     pub(crate) fn nth(nth: u64) -> Self {
+        assert!(nth > 0, "every 0th request");
         FaultCounter { nth: Some(nth), count: 0 }
     }
 
     pub(crate) fn is_set(&self) -> bool {
         self.nth.is_some()
-    }
-
-    /// Whether the interval is 0, which is not allowed.
-    pub(crate) fn is_out_of_range(&self) -> bool {
-        self.nth == Some(0)
     }
 
     pub(crate) fn is_due(&mut self) -> bool {

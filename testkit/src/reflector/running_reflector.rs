@@ -25,10 +25,8 @@ impl ReflectorBuilder {
     ///
     /// # Errors
     ///
-    /// A setting is out of range, the address is not available, or a system call failed. Each error
-    /// is one line.
+    /// The address is not available, or a system call failed. Each error is one line.
     pub fn start(self) -> Result<RunningReflector, ReflectorError> {
-        self.check()?;
         let socket = open(self.address)?;
         let address =
             socket.local_addr().map_err(|e| ReflectorError::new("cannot read the reflector's address", e))?;
@@ -119,9 +117,6 @@ fn prepare(cpu: Option<usize>) -> Result<(), ReflectorError> {
     // In a sandbox that forbids this call, waits are 50 us less precise.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let Some(cpu) = cpu else { return Ok(()) };
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(ReflectorError::out_of_range("the reflector's CPU", cpu, "a CPU of this machine"));
-    }
     let mut set = CpuSet::new();
     set.set(cpu);
     sched_setaffinity(None, &set).map_err(|e| ReflectorError::new("cannot pin the reflector's thread", e))

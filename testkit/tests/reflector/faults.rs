@@ -148,13 +148,7 @@ fn requests_during_a_freeze_wait_until_its_end() {
 }
 
 #[test]
-fn invalid_reflector_options_are_refused() {
-    let error_text = |builder: ReflectorBuilder| builder.start().unwrap_err().to_string();
-    assert_eq!(error_text(Reflector::builder().drop_every(0)), "drop_every is 0: give 1 or more");
-    assert!(error_text(Reflector::builder().token_bucket(0.0, 1)).contains("rate is 0"));
-    assert!(error_text(Reflector::builder().freeze(PATIENCE, PATIENCE)).contains("less than its period"));
-    assert!(error_text(Reflector::builder().cpu(1 << 20)).contains("CPU"));
-    assert!(
-        error_text(Reflector::builder().address(([192, 0, 2, 1], 9))).contains("cannot serve 192.0.2.1:9")
-    );
+fn reflector_at_a_foreign_address_does_not_start() {
+    let error = Reflector::builder().address(([192, 0, 2, 1], 9)).start().unwrap_err();
+    assert!(error.to_string().contains("cannot serve 192.0.2.1:9"), "{error}");
 }

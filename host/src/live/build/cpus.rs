@@ -7,7 +7,7 @@ use crate::known::UnknownReason;
 use crate::stage::machine::CpuTimes;
 use crate::stage::softirq::SoftnetCpu;
 
-use super::input::SnapshotInput;
+use super::SnapshotInput;
 use super::interrupts::InterruptRates;
 use crate::live::growth::rate_32;
 use crate::live::snapshot::CpuSnapshot;

@@ -9,7 +9,7 @@ use crate::stage::link::LinkState;
 use crate::stage::rss::QueueCounts;
 use crate::stage::transmit::{QdiscState, TransmitQueueState};
 
-use super::input::{SnapshotInput, list};
+use super::SnapshotInput;
 use super::interrupts::InterruptRates;
 use crate::live::growth::{rate, rate_32, sum};
 use crate::live::snapshot::{InterfaceSnapshot, QdiscSnapshot, ReceiveQueue, TransmitQueueSnapshot};
@@ -95,8 +95,8 @@ impl RateReader<'_> {
             irq,
             interrupts_per_second,
             cpu,
-            allowed: vector.and_then(|vector| vector.affinity.value()).map(list),
-            rps: path.softirq.rps_cpus(interface, queue).map(list),
+            allowed: vector.and_then(|vector| vector.affinity.value()).map(ToString::to_string),
+            rps: path.softirq.rps_cpus(interface, queue).map(ToString::to_string),
             far_node: node.zip(cpus_node).is_some_and(|(nic_node, cpu_node)| nic_node != cpu_node),
         }
     }
@@ -129,7 +129,7 @@ impl RateReader<'_> {
                     .iter()
                     .find(|vector| vector.transmit_queue == Some(queue))
                     .map(|vector| vector.irq),
-                xps: item.xps_cpus.value().and_then(Option::as_ref).map(list),
+                xps: item.xps_cpus.value().and_then(Option::as_ref).map(ToString::to_string),
             }
         };
         settings.queues.clone().map(|queues| queues.iter().map(queue).collect())

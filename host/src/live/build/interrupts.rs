@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::input::SnapshotInput;
+use super::SnapshotInput;
 use crate::live::growth::growth_32;
 
 pub(super) struct InterruptRates {

@@ -7,7 +7,7 @@ use crate::counter_sample::CounterSample;
 use crate::netlink::DiagSocket;
 use crate::stage::socket;
 
-use super::input::SnapshotInput;
+use super::SnapshotInput;
 use crate::live::growth::rate_32;
 use crate::live::snapshot::{ServiceSnapshot, SocketSnapshot};
 

@@ -4,7 +4,7 @@ use crate::known::UnknownReason;
 use crate::stage::thread::{ServingThread, TICKS_PER_SECOND, TaskStat};
 use crate::{CpuSet, Known};
 
-use super::input::{SnapshotInput, list};
+use super::SnapshotInput;
 use crate::live::growth::rate;
 use crate::live::snapshot::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
@@ -74,7 +74,7 @@ fn thread(
         system_share: share(|task| task.system_ticks),
         cpu,
         moved_from: before.and_then(|task| task.last_cpu).filter(|earlier| Some(*earlier) != cpu),
-        allowed: serving_thread.allowed.value().map(list),
+        allowed: serving_thread.allowed.value().map(ToString::to_string),
         seat: cpu.filter(|_| has_run).and_then(|cpu| thread_locality(readings, cpu, packet_cpus)),
     }
 }

@@ -140,9 +140,7 @@ mod tests {
     #[test]
     fn packets_too_large_to_forward_are_no_firewall_drops() {
         let with_failures = |mut path: PacketPath, failures: u64| {
-            if let Known::Value(counters) = &mut path.route.snmp {
-                counters.insert("Ip.FragFails".to_owned(), failures);
-            }
+            path.route.snmp.expect_mut().insert("Ip.FragFails".to_owned(), failures);
             path
         };
         let before = with_failures(path(500, 400, 0), 7);

@@ -3,6 +3,7 @@
 
 use super::{InterfaceVectors, IrqVector};
 use crate::Scope;
+use crate::finding::{Rule, RuleMatch};
 use crate::stage::PacketPath;
 use crate::stage::softirq::SoftnetCpu;
 use crate::{CpuSet, Host, HostRecording, Known};
@@ -41,6 +42,18 @@ impl SampleMachine<'_> {
 pub(in crate::stage) fn path(machine: &SampleMachine<'_>) -> PacketPath {
     let host = Host::recorded(machine.recording());
     PacketPath::observe(&host, &Scope { interfaces: vec!["eth0".into()], ..Scope::default() })
+}
+
+impl Rule {
+    pub(in crate::stage) fn on(&self, machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+        self.once(&path(machine))
+    }
+
+    pub(in crate::stage) fn assert_none_on(&self, machines: &[SampleMachine<'_>]) {
+        for machine in machines {
+            assert!(self.on(machine).is_empty(), "{} {machine:?}", self.id);
+        }
+    }
 }
 
 pub(in crate::stage) fn cpus(list: &str) -> CpuSet {

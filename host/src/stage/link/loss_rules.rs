@@ -4,8 +4,9 @@ use super::LinkState;
 use super::loss_names::LossReason;
 use super::losses::{losses, measure, rate};
 use crate::finding::{Rule, RuleMatch};
-use crate::setting::SettingValue;
+use crate::setting::pairs_value;
 use crate::stage::HostView;
+use crate::sys::ethtool::RINGS;
 use crate::{Setting, Severity};
 
 pub(in crate::stage) const HARDWARE_DROPS: Rule = Rule {
@@ -99,9 +100,8 @@ fn add_evidence(
             .evidence_if(format!("{} per second", loss.name), rate(view, link, &loss), &loss.read_from)
             .evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
     }
-    let received = link.totals.value().and_then(|totals| totals.get("rx_packets")).copied();
     let path = format!("/sys/class/net/{}/statistics/rx_packets", link.interface);
-    rule_match.evidence_if("packets received since boot", received, path)
+    rule_match.evidence_if("packets received since boot", link.total("rx_packets"), path)
 }
 
 /// Above this share the CPU is too slow on average, so a longer ring would only lose more
@@ -134,8 +134,8 @@ fn match_ring(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         .evidence("descriptors of a receive ring", rings.rx, &read_from)
         .evidence("descriptors it can have", rings.rx_max, read_from);
     let setting = Setting::Rings { interface: link.interface.clone() };
-    let rule_match =
-        rule_match.change(setting, Some(SettingValue::from(rings)), SettingValue::from(longer_rings));
+    let lengths = |rings| pairs_value(&RINGS, rings);
+    let rule_match = rule_match.change(setting, Some(lengths(&rings)), lengths(&longer_rings));
     Some(add_evidence(rule_match, view, link, is_ring_loss))
 }
 

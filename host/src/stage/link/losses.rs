@@ -84,7 +84,7 @@ fn sum(statistics: &BTreeMap<String, u64>, name: &str) -> Option<u64> {
 
 /// A counter that the kernel has for every interface (Documentation/networking/statistics.rst).
 fn total(link: &LinkState, name: &'static str, reason: LossReason) -> Option<LossCounter> {
-    let packets = *link.totals.value()?.get(name)?;
+    let packets = link.total(name)?;
     let read_from = format!("/sys/class/net/{}/statistics/{name}", link.interface);
     Some(LossCounter { name, reason, packets, read_from })
 }
@@ -100,7 +100,7 @@ pub(super) fn measure(
     let packets = selected_losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
     let per_second: f64 = selected_losses.iter().filter_map(|loss| rate(view, link, loss)).sum();
     if per_second > 0.0 {
-        let receive_rate = view.rate(|path| received_packets(path.link_of(&link.interface)?));
+        let receive_rate = view.rate(|path| path.link_of(&link.interface)?.total("rx_packets"));
         let share = receive_rate.map(|receive_rate| per_second / (per_second + receive_rate));
         let severity = match share {
             _ if view.is_small_loss(per_second) => Severity::Note,
@@ -113,7 +113,7 @@ pub(super) fn measure(
     if packets == 0 {
         return None;
     }
-    let share = received_packets(link).map(|received| packets as f64 / (packets as f64 + received as f64));
+    let share = link.total("rx_packets").map(|received| packets as f64 / (packets as f64 + received as f64));
     let severity = match share {
         Some(share) if share < NOTHING => return None,
         Some(share) if share < PEAKS => Severity::Note,
@@ -131,10 +131,6 @@ pub(super) fn rate(view: &HostView<'_>, link: &LinkState, loss: &LossCounter) ->
         let mut losses = losses(path.link_of(&link.interface)?).into_iter();
         losses.find(|other| other.name == loss.name).map(|other| other.packets)
     })
-}
-
-fn received_packets(link: &LinkState) -> Option<u64> {
-    link.totals.value()?.get("rx_packets").copied()
 }
 
 impl LossRate {
@@ -174,7 +170,7 @@ pub(super) fn counters_of_link(link: &LinkState) -> Vec<Counter> {
         Counter::new(StageName::Link, &link.interface, name, counts, value, read_from)
     };
     let totals = TOTALS.iter().filter_map(|(name, counts)| {
-        let value = *link.totals.value()?.get(*name)?;
+        let value = link.total(name)?;
         let read_from = format!("/sys/class/net/{}/statistics/{name}", link.interface);
         Some(counter(name, *counts, value, read_from))
     });

@@ -2,10 +2,11 @@
 
 use super::{ChannelCounts, DeviceKind, LinkState};
 use crate::finding::{Rule, RuleMatch};
-use crate::setting::SettingValue;
+use crate::setting::pairs_value;
 use crate::stage::HostView;
 use crate::stage::softirq::rules::rps_missing;
 use crate::stage::softirq::traffic;
+use crate::sys::ethtool::CHANNELS;
 use crate::{CpuSet, Known, Setting, Severity};
 
 pub(in crate::stage) const SINGLE: Rule = Rule {
@@ -129,7 +130,8 @@ fn match_queues(
             let rule_match = RuleMatch::new(severity(true), title).costs_packets_of(interface);
             let rule_match = add_evidence(rule_match, link, cpus);
             let setting = Setting::Channels { interface: interface.clone() };
-            return Some(rule_match.change(setting, Some(SettingValue::from(from)), SettingValue::from(to)));
+            let counts = |channels| pairs_value(&CHANNELS, channels);
+            return Some(rule_match.change(setting, Some(counts(&from)), counts(&to)));
         }
         QueueRoom::Full => "its device offers no more",
         QueueRoom::Fixed => "its driver does not let that be changed",
@@ -198,12 +200,11 @@ fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
     /// Packets per second, between two readings; and on average since boot, which includes nights.
     const BUSY: f64 = 50_000.0;
     const BUSY_ON_AVERAGE: f64 = 10_000.0;
-    let packets = |link: &LinkState| link.totals.value().and_then(|totals| totals.get("rx_packets").copied());
-    if let Some(rate) = view.rate(|path| packets(path.link_of(&link.interface)?)) {
+    if let Some(rate) = view.rate(|path| path.link_of(&link.interface)?.total("rx_packets")) {
         return rate >= BUSY;
     }
     let Known::Value(uptime_seconds) = view.now.uptime_seconds else { return false };
-    packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime_seconds)
+    link.total("rx_packets").is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime_seconds)
 }
 
 fn add_evidence(rule_match: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch {

@@ -265,8 +265,7 @@ fn gro_stays_on_for_tcp_low_traffic_udp_gro_sockets_and_routers() {
         assert!(gro::RULE.once(&with_gro(udp, tcp, services)).is_empty(), "{udp} {tcp}");
     }
     let mut router = with_gro(10_000_000, 10, vec![plain()]);
-    let Known::Value(snmp) = &mut router.route.snmp else { unreachable!("the counters are set") };
-    snmp.insert("Ip.ForwDatagrams".into(), 5_000_000);
+    router.route.snmp.expect_mut().insert("Ip.ForwDatagrams".into(), 5_000_000);
     assert!(gro::RULE.once(&router).is_empty());
 }
 

@@ -65,7 +65,7 @@ fn has_traffic(link: &LinkState, direction: QueueDirection) -> bool {
         QueueDirection::Receive => "rx_packets",
         QueueDirection::Transmit => "tx_packets",
     };
-    link.totals.value().and_then(|totals| totals.get(name)).is_some_and(|packets| *packets > 0)
+    link.total(name).is_some_and(|packets| packets > 0)
 }
 
 fn kernel_counts(statistics: &[QueueStatistic]) -> Vec<QueueCounts> {

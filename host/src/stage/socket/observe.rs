@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use libc::{AF_INET, AF_INET6};
+
 use super::options::options;
 use super::proc_net::{PortRange, port_range, proc_net_sockets};
 use super::steering::{sort_by_place, steering};
@@ -19,19 +21,19 @@ struct SocketList {
     name: &'static str,
     protocol: SocketProtocol,
     family: libc::c_int,
+    /// The file with the same list.
+    path: &'static str,
 }
 
 const LISTS: [SocketList; 4] = [
-    SocketList { name: "udp4", protocol: SocketProtocol::Udp, family: libc::AF_INET },
-    SocketList { name: "udp6", protocol: SocketProtocol::Udp, family: libc::AF_INET6 },
-    SocketList { name: "tcp4", protocol: SocketProtocol::Tcp, family: libc::AF_INET },
-    SocketList { name: "tcp6", protocol: SocketProtocol::Tcp, family: libc::AF_INET6 },
+    SocketList { name: "udp4", protocol: SocketProtocol::Udp, family: AF_INET, path: "/proc/net/udp" },
+    SocketList { name: "udp6", protocol: SocketProtocol::Udp, family: AF_INET6, path: "/proc/net/udp6" },
+    SocketList { name: "tcp4", protocol: SocketProtocol::Tcp, family: AF_INET, path: "/proc/net/tcp" },
+    SocketList { name: "tcp6", protocol: SocketProtocol::Tcp, family: AF_INET6, path: "/proc/net/tcp6" },
 ];
 
 struct OwnedSocket {
-    protocol: SocketProtocol,
-    local: SocketAddr,
-    interface_index: u32,
+    service: ServiceKey,
     owners: Known<Vec<u32>>,
     socket: SocketState,
     v6_only: bool,
@@ -39,7 +41,7 @@ struct OwnedSocket {
 }
 
 /// Sockets with the same key belong to one service.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ServiceKey {
     protocol: SocketProtocol,
     local: SocketAddr,
@@ -48,7 +50,7 @@ struct ServiceKey {
     group: SocketGroup,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum SocketGroup {
     /// A reuseport group, no matter which processes hold its sockets.
     Reuseport,
@@ -100,21 +102,12 @@ impl SocketList {
             Ok(sockets) => return Ok((sockets, "sock_diag")),
             Err(error) => error.to_string(),
         };
-        let path = self.path();
+        let path = self.path;
         match host.read_parsed(path, |text| proc_net_sockets(text, self.protocol)) {
             Ok(sockets) => Ok((sockets, path)),
             // A kernel without IPv6, or with IPv6 disabled, has no such file.
-            Err(error) if error.is_missing() && self.family == libc::AF_INET6 => Ok((Vec::new(), path)),
+            Err(error) if error.is_missing() && self.family == AF_INET6 => Ok((Vec::new(), path)),
             Err(error) => Err(format!("{error}; {diag_error}")),
-        }
-    }
-
-    fn path(&self) -> &'static str {
-        match (self.protocol, self.family) {
-            (SocketProtocol::Udp, libc::AF_INET) => "/proc/net/udp",
-            (SocketProtocol::Udp, _) => "/proc/net/udp6",
-            (SocketProtocol::Tcp, libc::AF_INET) => "/proc/net/tcp",
-            (SocketProtocol::Tcp, _) => "/proc/net/tcp6",
         }
     }
 }
@@ -199,23 +192,14 @@ impl OwnedSocket {
             options,
             descriptors: descriptors.into_value().unwrap_or_default(),
         };
-        let (local, interface_index) = (diag_socket.local, diag_socket.interface_index);
-        let v6_only = diag_socket.v6_only == Some(true);
-        OwnedSocket { protocol, local, interface_index, owners, socket, v6_only, read_from }
-    }
-
-    fn key(&self) -> ServiceKey {
-        let group = match self.socket.known_options() {
+        let group = match socket.known_options() {
             Some(options) if options.reuseport => SocketGroup::Reuseport,
-            _ => SocketGroup::Processes(self.owners.value().cloned()),
+            _ => SocketGroup::Processes(owners.value().cloned()),
         };
-        ServiceKey {
-            protocol: self.protocol,
-            local: self.local,
-            interface_index: self.interface_index,
-            uid: self.socket.uid,
-            group,
-        }
+        let DiagSocket { local, interface_index, uid, .. } = *diag_socket;
+        let service = ServiceKey { protocol, local, interface_index, uid, group };
+        let v6_only = diag_socket.v6_only == Some(true);
+        OwnedSocket { service, owners, socket, v6_only, read_from }
     }
 }
 
@@ -227,7 +211,7 @@ fn group_sockets(
 ) -> Vec<ServiceSockets> {
     let mut groups: BTreeMap<ServiceKey, Vec<OwnedSocket>> = BTreeMap::new();
     for socket in owned_sockets {
-        groups.entry(socket.key()).or_default().push(socket);
+        groups.entry(socket.service.clone()).or_default().push(socket);
     }
     let mut names = BTreeMap::new();
     let choosers = ChooserReader::new(host);

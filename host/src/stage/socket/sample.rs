@@ -91,27 +91,17 @@ pub(in crate::stage) fn thread_watch(started_seconds: Option<f64>) -> ThreadWatc
 
 impl PacketPath {
     pub(in crate::stage) fn with(mut self, service: ServiceSockets, threads: Vec<ServingThread>) -> Self {
-        if let Known::Value(services) = &mut self.socket.services {
-            services.push(service);
-        }
-        if let Known::Value(serving) = &mut self.thread.serving {
-            serving.extend(threads);
-        }
+        self.socket.services.expect_mut().push(service);
+        self.thread.serving.expect_mut().extend(threads);
         self
     }
 
     pub(in crate::stage) fn service(&mut self) -> &mut ServiceSockets {
-        match &mut self.socket.services {
-            Known::Value(services) => &mut services[0],
-            Known::Unknown { why } => panic!("{why}"),
-        }
+        &mut self.socket.services.expect_mut()[0]
     }
 
     pub(in crate::stage) fn thread_mut(&mut self, index: usize) -> &mut ServingThread {
-        match &mut self.thread.serving {
-            Known::Value(serving) => &mut serving[index],
-            Known::Unknown { why } => panic!("{why}"),
-        }
+        &mut self.thread.serving.expect_mut()[index]
     }
 
     /// Two nodes of two CPUs each: 0 and 1, 2 and 3.

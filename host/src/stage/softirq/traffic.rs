@@ -25,15 +25,14 @@ pub(in crate::stage) fn is_quiet_now(view: &HostView<'_>, interface: &str) -> bo
 
 /// Whether an interface is known to receive almost nothing.
 pub(in crate::stage) fn is_quiet(view: &HostView<'_>, interface: &str) -> bool {
-    quiet_rate(view, |path| path.link_of(interface)?.totals.value()?.get("rx_packets").copied()).is_some()
+    quiet_rate(view, |path| path.link_of(interface)?.total("rx_packets")).is_some()
 }
 
 /// The packet rate of an interface, if it is so low that a cost per packet does not matter.
 pub(in crate::stage) fn light_load(view: &HostView<'_>, interface: &str) -> Option<Evidence> {
     let packets = |path: &PacketPath| {
-        let totals = path.link_of(interface)?.totals.value()?;
-        let sent_packets = totals.get("tx_packets").copied().unwrap_or(0);
-        Some(totals.get("rx_packets")?.saturating_add(sent_packets))
+        let link = path.link_of(interface)?;
+        Some(link.total("rx_packets")?.saturating_add(link.total("tx_packets").unwrap_or(0)))
     };
     let rate = quiet_rate(view, packets)?;
     let when = if view.before.is_some() { "" } else { " on average" };

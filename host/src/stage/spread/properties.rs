@@ -153,25 +153,19 @@ impl RandomMachine {
 
 /// The path after the spread.
 fn with_spread(mut path: PacketPath, spread: &PacketSpread) -> PacketPath {
-    if let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors {
-        for vector in vectors {
-            let cpu = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue)).copied();
-            vector.affinity = Known::Value(cpu.into_iter().collect());
-            vector.effective = Known::Value(Some(cpu.into_iter().collect()));
+    for vector in path.irq.interfaces[0].vectors.expect_mut() {
+        let cpu = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue)).copied();
+        vector.affinity = Known::Value(cpu.into_iter().collect());
+        vector.effective = Known::Value(Some(cpu.into_iter().collect()));
+    }
+    for queue in path.softirq.rps[0].queues.expect_mut() {
+        if let Some(cpus) = spread.receive.get(&queue.queue) {
+            queue.cpus = Known::Value(cpus.clone());
         }
     }
-    if let Known::Value(queues) = &mut path.softirq.rps[0].queues {
-        for queue in queues {
-            if let Some(cpus) = spread.receive.get(&queue.queue) {
-                queue.cpus = Known::Value(cpus.clone());
-            }
-        }
-    }
-    if let Known::Value(queues) = &mut path.transmit[0].queues {
-        for queue in queues {
-            if let Some(cpus) = spread.transmit.get(&queue.queue) {
-                queue.xps_cpus = Known::Value(Some(cpus.clone()));
-            }
+    for queue in path.transmit[0].queues.expect_mut() {
+        if let Some(cpus) = spread.transmit.get(&queue.queue) {
+            queue.xps_cpus = Known::Value(Some(cpus.clone()));
         }
     }
     path

@@ -81,7 +81,7 @@ fn xps_files(interface: &str) -> String {
 
 /// Packets per second between two readings.
 fn sent_rate(view: &HostView<'_>, interface: &str) -> Option<f64> {
-    view.rate(|path| path.link_of(interface)?.totals.value()?.get("tx_packets").copied())
+    view.rate(|path| path.link_of(interface)?.total("tx_packets"))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use super::{RuleSpec, flow_spec, ioctl};
+use super::{RuleSpec, flow_names, flow_rule, hexadecimal, ioctl};
 use crate::ethtool::{HashFields, HashFunction, IndirectionInfo, NtupleRule};
 
 const GET_HASH_FIELDS: u32 = 0x29;
@@ -26,8 +26,8 @@ const RXNFC_BYTES: usize = 192;
 const RXNFC_FLOW: usize = 4;
 const RXNFC_DATA: usize = 8;
 const RXNFC_SPEC: usize = 16;
-const RXNFC_LOCATION: usize = RXNFC_SPEC + flow_spec::LOCATION;
-const RXNFC_RULE_COUNT: usize = 184;
+const RXNFC_LOCATION: usize = RXNFC_SPEC + flow_rule::LOCATION;
+const RXNFC_RULE_COUNT: usize = RXNFC_SPEC + flow_rule::SPEC_BYTES;
 const RXNFC_RULES: usize = 188;
 
 // Bytes of struct ethtool_rxfh before table and key, and offsets of its fields.
@@ -71,7 +71,7 @@ fn table_and_hash(interface: &str) -> io::Result<IndirectionInfo> {
     put_word(&mut answer, RXFH_KEY_SIZE, key);
     send_command(interface, GET_INDIRECTION, &mut answer)?;
     let (table, key) = answer[RXFH_BYTES..].split_at(entries as usize * 4);
-    let function = flow_spec::hash_function(answer[RXFH_FUNCTION]);
+    let function = flow_names::hash_function(answer[RXFH_FUNCTION]);
     let hash =
         (!key.is_empty() || !table.is_empty()).then(|| HashFunction { function, key: hexadecimal(key) });
     Ok(IndirectionInfo { table: words(table), hash })
@@ -131,11 +131,11 @@ pub(crate) fn set_hash_fields(interface: &str, flow: &str, fields: HashFields) -
 
 // Whether ethtool(8) has a flow type with this name.
 pub(crate) fn is_flow(name: &str) -> bool {
-    flow_spec::flow_number(name).is_some()
+    flow_names::flow_number(name).is_some()
 }
 
 fn flow_request(flow: &str) -> io::Result<Vec<u8>> {
-    let number = flow_spec::flow_number(flow).ok_or(io::ErrorKind::InvalidInput)?;
+    let number = flow_names::flow_number(flow).ok_or(io::ErrorKind::InvalidInput)?;
     let mut request = vec![0; RXNFC_BYTES];
     put_word(&mut request, RXNFC_FLOW, number);
     Ok(request)
@@ -152,8 +152,8 @@ pub(crate) fn table_queues(interface: &str) -> io::Result<u32> {
 pub(crate) fn ntuple(interface: &str) -> io::Result<Vec<NtupleRule>> {
     let mut attempts = 1;
     loop {
-        let result = locations(interface)
-            .and_then(|rules| rules.into_iter().map(|location| rule(interface, location)).collect());
+        let listed = |location| Ok(read_rule(interface, location)?.listed(location));
+        let result = locations(interface).and_then(|rules| rules.into_iter().map(listed).collect());
         match result {
             // A rule was added (no room) or removed (no such rule) in the meantime.
             Err(error)
@@ -183,13 +183,8 @@ fn locations(interface: &str) -> io::Result<Vec<u32>> {
 }
 
 pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<RuleSpec>> {
-    if !locations(interface)?.contains(&location) {
-        return Ok(None);
-    }
-    let answer = send_rule_command(interface, GET_RULE, location)?;
-    let context = word(&answer, RXNFC_RULE_COUNT);
-    let rule = RuleSpec::of(&answer[RXNFC_SPEC..RXNFC_RULE_COUNT], context);
-    rule.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let has_rule = locations(interface)?.contains(&location);
+    has_rule.then(|| read_rule(interface, location)).transpose()
 }
 
 /// `ETHTOOL_SRXCLSRLINS`.
@@ -206,10 +201,10 @@ pub(crate) fn delete_rule(interface: &str, location: u32) -> io::Result<()> {
     send_rule_command(interface, DELETE_RULE, location).map(drop)
 }
 
-fn rule(interface: &str, location: u32) -> io::Result<NtupleRule> {
+fn read_rule(interface: &str, location: u32) -> io::Result<RuleSpec> {
     let answer = send_rule_command(interface, GET_RULE, location)?;
-    flow_spec::read_rule(&answer[RXNFC_SPEC..RXNFC_RULE_COUNT])
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let context = word(&answer, RXNFC_RULE_COUNT);
+    RuleSpec::of(&answer[RXNFC_SPEC..], context).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn send_rule_command(interface: &str, command: u32, location: u32) -> io::Result<Vec<u8>> {
@@ -241,10 +236,6 @@ fn words(bytes: &[u8]) -> Vec<u32> {
 
 fn put_word(bytes: &mut [u8], offset: usize, value: u32) {
     bytes[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -72,15 +72,11 @@ mod tests {
     const BUSY: [(&str, &str); 2] =
         [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
 
-    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        RULE.once(&path(machine))
-    }
-
     #[test]
     fn busy_queues_on_isolated_cpus_are_moved_to_other_cpus() {
         let machine =
             SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::PLAIN };
-        let rule_match = matches(&machine).remove(0);
+        let rule_match = RULE.on(&machine).remove(0);
         let title = "1 of 2 receive queues of eth0 interrupt isolated CPUs (2)";
         assert_eq!(rule_match.summary(), (Severity::Medium, title));
         assert_eq!(rule_match.change_texts(), ["affinity of IRQ 101 (eth0-TxRx-1) 00000002"]);
@@ -90,7 +86,7 @@ mod tests {
     fn nohz_full_cpus_count_as_isolated() {
         let match_count = |list| {
             let files = [BUSY[0], BUSY[1], ("/sys/devices/system/cpu/nohz_full", list)];
-            matches(&SampleMachine { vectors: &[0, 2], files: &files, ..SampleMachine::PLAIN }).len()
+            RULE.on(&SampleMachine { vectors: &[0, 2], files: &files, ..SampleMachine::PLAIN }).len()
         };
         assert_eq!((match_count("2-3\n"), match_count("(null)\n"), match_count("\n")), (1, 0, 0));
     }
@@ -99,10 +95,10 @@ mod tests {
     fn quiet_interfaces_and_queues_on_housekeeping_cpus_are_not_reported() {
         let quiet = [BUSY[0], ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
         let machine = SampleMachine { vectors: &[0, 2], isolated: "2-3", ..SampleMachine::PLAIN };
-        assert!(matches(&SampleMachine { files: &quiet, ..machine.clone() }).is_empty());
+        assert!(RULE.on(&SampleMachine { files: &quiet, ..machine.clone() }).is_empty());
         let files = &BUSY[..];
-        assert!(matches(&SampleMachine { vectors: &[0, 1], files, ..machine.clone() }).is_empty());
-        assert!(matches(&SampleMachine { isolated: "", files, ..machine }).is_empty());
+        assert!(RULE.on(&SampleMachine { vectors: &[0, 1], files, ..machine.clone() }).is_empty());
+        assert!(RULE.on(&SampleMachine { isolated: "", files, ..machine }).is_empty());
     }
 
     #[test]

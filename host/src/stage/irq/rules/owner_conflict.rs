@@ -107,14 +107,14 @@ fn match_manual_placement(path: &PacketPath, balancer: &IrqOwner) -> Option<Rule
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::irq::sample::SampleMachine;
 
     const BALANCER: [(&str, &str); 2] =
         [("/proc/9/comm", "irqbalance\n"), ("/proc/9/cmdline", "/usr/sbin/irqbalance\0--foreground\0")];
     const LINK: (&str, &str) = ("/etc/systemd/network/10-nic.link", "[Link]\nIRQAffinityPolicy=spread\n");
 
     fn matches(files: &[(&str, &str)], hints: Option<&[u32]>) -> Vec<RuleMatch> {
-        RULE.once(&path(&SampleMachine { files, hints, ..SampleMachine::PLAIN }))
+        RULE.on(&SampleMachine { files, hints, ..SampleMachine::PLAIN })
     }
 
     #[test]

@@ -71,20 +71,16 @@ mod tests {
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, cpus, path};
 
-    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        RULE.once(&path(machine))
-    }
-
     #[test]
     fn queues_sharing_a_cpu_are_a_note_without_traffic() {
         let machine = SampleMachine { vectors: &[0, 0, 2, 3], ..SampleMachine::PLAIN };
-        assert_eq!(matches(&machine)[0].severity, Severity::Medium);
+        assert_eq!(RULE.on(&machine)[0].severity, Severity::Medium);
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
         let machine = SampleMachine { vectors: &[0; 4], files: &quiet, ..SampleMachine::PLAIN };
-        assert_eq!(matches(&machine)[0].severity, Severity::Note);
+        assert_eq!(RULE.on(&machine)[0].severity, Severity::Note);
         let busy = [quiet[0], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
-        assert_eq!(matches(&SampleMachine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
+        assert_eq!(RULE.on(&SampleMachine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
     }
 
     #[test]
@@ -120,35 +116,31 @@ mod tests {
 
     #[test]
     fn queues_on_their_own_cpus_or_without_free_cpus_are_not_reported() {
-        for machine in [
+        RULE.assert_none_on(&[
             SampleMachine::PLAIN,
             SampleMachine { vectors: &[3], ..SampleMachine::PLAIN },
             SampleMachine { vectors: &[], ..SampleMachine::PLAIN },
             SampleMachine { vectors: &[0, 1, 2, 3, 0, 1], ..SampleMachine::PLAIN },
             SampleMachine { vectors: &[0, 1, 0, 1], isolated: "2-3", ..SampleMachine::PLAIN },
             SampleMachine { nodes: &["0"], vectors: &[0, 0], ..SampleMachine::PLAIN },
-        ] {
-            assert!(matches(&machine).is_empty(), "{machine:?}");
-        }
+        ]);
     }
 
     #[test]
     fn managed_and_multi_cpu_vectors_are_not_moved() {
         let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::PLAIN });
-        let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
-        vectors[1].managed = Known::Value(Some(true));
+        path.irq.interfaces[0].vectors.expect_mut()[1].managed = Known::Value(Some(true));
         assert!(RULE.once(&path)[0].changes.is_empty());
-        let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
-        vectors[1].affinity = Known::Value(cpus("0-1"));
-        vectors[1].effective = Known::Value(Some(cpus("0-1")));
+        let vector = &mut path.irq.interfaces[0].vectors.expect_mut()[1];
+        vector.affinity = Known::Value(cpus("0-1"));
+        vector.effective = Known::Value(Some(cpus("0-1")));
         assert!(RULE.once(&path).is_empty());
     }
 
     #[test]
     fn pending_affinity_overrides_the_effective_affinity() {
         let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::PLAIN });
-        let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
-        vectors[1].affinity = Known::Value(cpus("1"));
+        path.irq.interfaces[0].vectors.expect_mut()[1].affinity = Known::Value(cpus("1"));
         assert!(RULE.once(&path).is_empty());
     }
 }

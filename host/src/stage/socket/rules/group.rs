@@ -191,9 +191,7 @@ mod tests {
         let mut second = thread(52, 700, "0");
         second.how = ServingEvidence::Assumed;
         second.system_ticks = Known::Value(100);
-        if let Known::Value(serving) = &mut path.thread.serving {
-            serving.push(second);
-        }
+        path.thread.serving.expect_mut().push(second);
         assert!(BELOW_QUEUES.once(&path).is_empty(), "reported by socket.shared-by-threads");
     }
 }

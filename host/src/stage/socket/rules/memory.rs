@@ -108,10 +108,6 @@ mod tests {
         path
     }
 
-    fn matches(view: &HostView<'_>) -> Vec<(Severity, String)> {
-        check(view).into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
-    }
-
     #[test]
     fn memory_errors_are_not_reported_as_full_receive_buffers() {
         let (before, now) = (path(10, 94_000, 94_002), later(&path(32_150, 94_000, 94_002)));
@@ -125,7 +121,7 @@ mod tests {
                 "32,150 packets were lost since boot because the memory of all UDP sockets was used up",
             ),
         ] {
-            assert_eq!(matches(&view)[0].1, title);
+            assert_eq!(RULE.titles(&view)[0].1, title);
             for rule in [buffer::RECEIVE_DROPS, buffer::SMALL] {
                 assert!((rule.check)(&view).is_empty(), "{}", rule.id);
             }
@@ -134,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_nearly_used_or_tiny_udp_mem_limit_is_reported_before_losses() {
-        assert_eq!(matches(&HostView::once(&path(0, 80, 100)))[0].0, Severity::Medium);
+        assert_eq!(RULE.titles(&HostView::once(&path(0, 80, 100)))[0].0, Severity::Medium);
         let title = "A receive buffer of udp 10.0.0.1:53 (echo) has 212992 bytes, and all UDP sockets together may use 40960";
-        assert_eq!(matches(&HostView::once(&path(0, 0, 10))), [(Severity::Medium, title.to_owned())]);
-        assert_eq!(matches(&HostView::once(&path(0, 258, 94_002))), []);
+        assert_eq!(RULE.titles(&HostView::once(&path(0, 0, 10))), [(Severity::Medium, title.to_owned())]);
+        assert_eq!(RULE.titles(&HostView::once(&path(0, 258, 94_002))), []);
         let mut namespace = path(0, 0, 10);
         namespace.socket.udp_memory = Known::Value(None);
-        assert_eq!(matches(&HostView::once(&namespace)), []);
+        assert_eq!(RULE.titles(&HostView::once(&namespace)), []);
     }
 }

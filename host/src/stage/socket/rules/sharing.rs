@@ -98,8 +98,7 @@ mod tests {
     use crate::stage::thread::ServingEvidence;
 
     fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
-        let matches = SHARED_BY_THREADS.once(path);
-        matches.into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
+        SHARED_BY_THREADS.titles(&HostView::once(path))
     }
 
     fn two_threads() -> PacketPath {

@@ -82,11 +82,7 @@ fn common_node(path: &PacketPath, cpus: &CpuSet) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::sample::{SampleMachine, path};
-
-    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        RULE.once(&path(machine))
-    }
+    use crate::stage::irq::sample::SampleMachine;
 
     #[test]
     fn rps_is_limited_to_the_queue_node_if_each_node_has_a_queue() {
@@ -96,12 +92,12 @@ mod tests {
             rps: &["0-3", "2-3"],
             ..SampleMachine::PLAIN
         };
-        let rule_match = matches(&machine).remove(0);
+        let rule_match = RULE.on(&machine).remove(0);
         let title = "RPS of rx-0 of eth0, which is polled on NUMA node 0, hands packets to CPUs 0-3";
         assert_eq!(rule_match.summary(), (Severity::Low, title));
         assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000003"]);
         let both_queues = SampleMachine { rps: &["2", "0"], ..machine };
-        let rule_match = matches(&both_queues).remove(0);
+        let rule_match = RULE.on(&both_queues).remove(0);
         assert_eq!(rule_match.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
         assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
     }
@@ -110,14 +106,14 @@ mod tests {
     fn rps_to_a_node_without_queues_is_a_note() {
         let machine =
             SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], rps: &["0-3"], ..SampleMachine::PLAIN };
-        let rule_match = matches(&machine).remove(0);
+        let rule_match = RULE.on(&machine).remove(0);
         assert_eq!(rule_match.severity, Severity::Note);
         assert!(rule_match.changes.is_empty());
     }
 
     #[test]
     fn rps_within_a_node_or_off_is_not_reported() {
-        for machine in [
+        RULE.assert_none_on(&[
             SampleMachine { rps: &["0-3", "0-3", "0-3", "0-3"], ..SampleMachine::PLAIN },
             SampleMachine {
                 nodes: &["0-1", "2-3"],
@@ -127,8 +123,6 @@ mod tests {
             },
             SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0, 2], ..SampleMachine::PLAIN },
             SampleMachine { nodes: &["0-1", "2-3"], vectors: &[], rps: &["0-3"], ..SampleMachine::PLAIN },
-        ] {
-            assert!(matches(&machine).is_empty(), "{machine:?}");
-        }
+        ]);
     }
 }

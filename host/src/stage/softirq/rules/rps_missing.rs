@@ -212,27 +212,27 @@ mod tests {
     #[test]
     fn rps_of_a_single_queue_targets_cpus_of_its_own_node() {
         let machine = SampleMachine { nodes: &["0-7"], vectors: &[0], ..SampleMachine::PLAIN };
-        let rule_match = RULE.once(&path(&machine)).remove(0);
+        let rule_match = RULE.on(&machine).remove(0);
         assert_eq!(
             rule_match.title,
             "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get none of its packets"
         );
         assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 000000fe"]);
         let two_nodes = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::PLAIN };
-        assert_eq!(RULE.once(&path(&two_nodes))[0].change_texts(), ["eth0 rx-0/rps_cpus 00000003"]);
+        assert_eq!(RULE.on(&two_nodes)[0].change_texts(), ["eth0 rx-0/rps_cpus 00000003"]);
     }
 
     #[test]
     fn rps_prefers_another_core_to_the_sibling_thread() {
         let machine = SampleMachine { cores: &["0,2", "1,3"], vectors: &[0, 1], ..SampleMachine::PLAIN };
-        let rule_match = RULE.once(&path(&machine)).remove(0);
+        let rule_match = RULE.on(&machine).remove(0);
         assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
     }
 
     #[test]
     fn stacked_interrupts_are_not_reported_as_missing_rps() {
         let machine = SampleMachine { vectors: &[0, 0, 0, 0], ..SampleMachine::PLAIN };
-        assert!(RULE.once(&path(&machine)).is_empty());
+        assert!(RULE.on(&machine).is_empty());
     }
 
     #[test]
@@ -250,25 +250,23 @@ mod tests {
     #[test]
     fn partial_rps_and_quiet_interfaces_are_a_note() {
         let machine = SampleMachine { vectors: &[0, 1], rps: &["0,2"], ..SampleMachine::PLAIN };
-        let rule_match = RULE.once(&path(&machine)).remove(0);
+        let rule_match = RULE.on(&machine).remove(0);
         let title = "eth0 has 2 receive queues for 4 CPUs, and RPS of 1 queue does not make up for it: CPU 3 gets none of its packets";
         assert_eq!(rule_match.summary(), (Severity::Note, title));
         let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
         let quiet = SampleMachine { vectors: &[0], files: &files, ..SampleMachine::PLAIN };
-        assert_eq!(RULE.once(&path(&quiet))[0].severity, Severity::Note);
+        assert_eq!(RULE.on(&quiet)[0].severity, Severity::Note);
     }
 
     #[test]
     fn enough_queues_few_cpus_virtual_links_or_full_rps_are_not_reported() {
-        for machine in [
+        RULE.assert_none_on(&[
             SampleMachine::PLAIN,
             SampleMachine { nodes: &["0-1"], vectors: &[0], ..SampleMachine::PLAIN },
             SampleMachine { vectors: &[], ..SampleMachine::PLAIN },
             SampleMachine { vectors: &[0, 1], rps: &["0,2", "1,3"], ..SampleMachine::PLAIN },
             SampleMachine { vectors: &[0, 1, 2], isolated: "3", ..SampleMachine::PLAIN },
-        ] {
-            assert!(RULE.once(&path(&machine)).is_empty(), "{machine:?}");
-        }
+        ]);
         let mut path = path(&SampleMachine { vectors: &[0, 1], ..SampleMachine::PLAIN });
         assert!(!RULE.once(&path).is_empty());
         path.softirq.rps[0].queues = Known::unknown("garbled");

@@ -99,7 +99,7 @@ fn free_cores(path: &PacketPath) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::irq::sample::SampleMachine;
 
     const SMT: SampleMachine<'_> = SampleMachine {
         nodes: &["0-7"],
@@ -109,14 +109,10 @@ mod tests {
         ..SampleMachine::PLAIN
     };
 
-    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        RULE.once(&path(machine))
-    }
-
     #[test]
     fn rps_to_siblings_is_a_note_if_every_core_has_a_queue() {
         let machine = SampleMachine { vectors: &[0, 1, 2, 3], rps: &["0,4", "1,5", "2,6", "3,7"], ..SMT };
-        let rule_match = matches(&machine).remove(0);
+        let rule_match = RULE.on(&machine).remove(0);
         let title = "RPS of 4 receive queues of eth0 shares the core of each queue's CPU";
         assert_eq!(rule_match.summary(), (Severity::Note, title));
         assert!(rule_match.changes.is_empty());
@@ -124,13 +120,11 @@ mod tests {
 
     #[test]
     fn rps_to_other_cores_or_without_smt_is_not_reported() {
-        for machine in [
+        RULE.assert_none_on(&[
             SampleMachine { rps: &["0,2", "1,3"], ..SMT },
             SampleMachine { rps: &[], ..SMT },
             SampleMachine { cores: &[], rps: &["0,4", "1"], ..SMT },
             SampleMachine { vectors: &[], rps: &["0,4"], ..SMT },
-        ] {
-            assert!(matches(&machine).is_empty(), "{machine:?}");
-        }
+        ]);
     }
 }

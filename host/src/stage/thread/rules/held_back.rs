@@ -148,20 +148,16 @@ mod tests {
         path
     }
 
-    fn matches(view: &HostView<'_>) -> Vec<(Severity, String)> {
-        check(view).into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
-    }
-
     #[test]
     fn unpinned_or_separately_pinned_threads_are_not_held_back() {
-        assert_eq!(matches(&HostView::once(&path(["0-3", "0-3"]))), []);
-        assert_eq!(matches(&HostView::once(&path(["0", "1"]))), []);
+        assert_eq!(RULE.titles(&HostView::once(&path(["0-3", "0-3"]))), []);
+        assert_eq!(RULE.titles(&HostView::once(&path(["0", "1"]))), []);
     }
 
     #[test]
     fn threads_sharing_a_cpu_stopped_or_sched_idle_are_reported() {
         let title = "2 threads of udp 10.0.0.1:53 (echo) may run only on CPU 1 of 4";
-        assert_eq!(matches(&HostView::once(&path(["1", "1"]))), [(Severity::Medium, title.to_owned())]);
+        assert_eq!(RULE.titles(&HostView::once(&path(["1", "1"]))), [(Severity::Medium, title.to_owned())]);
         let mut path = path(["0", "1"]);
         path.thread.processes[0].stopped = 2;
         path.thread.processes[0].scheduled_idle = 1;
@@ -170,7 +166,7 @@ mod tests {
             "udp 10.0.0.1:53 (echo) runs only where a CPU has nothing else to do (SCHED_IDLE)",
         ];
         let expected = [(Severity::High, titles[0].to_owned()), (Severity::Medium, titles[1].to_owned())];
-        assert_eq!(matches(&HostView::once(&path)), expected);
+        assert_eq!(RULE.titles(&HostView::once(&path)), expected);
     }
 
     #[test]
@@ -182,19 +178,17 @@ mod tests {
             path.thread.processes[0].cpu_quota = Known::Value(Some(quota));
             path
         };
-        assert_eq!(matches(&HostView::once(&quota(0))), []);
+        assert_eq!(RULE.titles(&HostView::once(&quota(0))), []);
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stopped it in 9 of 100 periods";
-        assert_eq!(matches(&HostView::once(&quota(9))), [(Severity::Low, title.to_owned())]);
+        assert_eq!(RULE.titles(&HostView::once(&quota(9))), [(Severity::Low, title.to_owned())]);
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stops it 8.0 times per second";
         let now = later(&quota(89));
-        assert_eq!(matches(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
-        assert_eq!(matches(&HostView::twice(&quota(89), &now)), []);
+        assert_eq!(RULE.titles(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
+        assert_eq!(RULE.titles(&HostView::twice(&quota(89), &now)), []);
         for (periods, severity) in [(100, Severity::High), (101, Severity::Note)] {
             let mut now = later(&quota(10));
-            if let Known::Value(Some(quota)) = &mut now.thread.processes[0].cpu_quota {
-                quota.periods += periods;
-            }
-            assert_eq!(matches(&HostView::twice(&quota(9), &now))[0].0, severity, "1 of {periods}");
+            now.thread.processes[0].cpu_quota.expect_mut().as_mut().expect("a quota").periods += periods;
+            assert_eq!(RULE.titles(&HostView::twice(&quota(9), &now))[0].0, severity, "1 of {periods}");
         }
     }
 }

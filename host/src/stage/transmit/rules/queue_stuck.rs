@@ -58,9 +58,7 @@ mod tests {
 
     fn path_with_timeouts(timeouts: u64) -> PacketPath {
         let mut path = path(4, &["0", "1"]);
-        if let Known::Value(queues) = &mut path.transmit[0].queues {
-            queues[1].timeouts = Known::Value(timeouts);
-        }
+        path.transmit[0].queues.expect_mut()[1].timeouts = Known::Value(timeouts);
         path
     }
 

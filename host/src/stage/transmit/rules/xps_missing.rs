@@ -100,9 +100,8 @@ mod tests {
         let masks = |text| Known::Value(Some(CpuSet::from_list(text).expect("a list")));
         for (receive_queues, cpus) in [(masks("0"), masks("")), (masks(""), Known::unknown("no privilege"))] {
             let mut path = path(4, &[""; 4]);
-            let Known::Value(queues) = &mut path.transmit[0].queues else { panic!("queues") };
-            queues[2].xps_receive_queues = receive_queues;
-            queues[2].xps_cpus = cpus;
+            let queue = &mut path.transmit[0].queues.expect_mut()[2];
+            (queue.xps_receive_queues, queue.xps_cpus) = (receive_queues, cpus);
             assert!(RULE.once(&path).is_empty(), "{:?}", path.transmit[0].queues);
         }
         RULE.assert_no_match(

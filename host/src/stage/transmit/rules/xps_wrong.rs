@@ -137,11 +137,11 @@ fn node_of_queue(nic: &TransmitNic<'_>, queue: u32) -> Option<u32> {
 mod tests {
     use super::super::tests::path;
     use super::*;
-    use crate::stage::PacketPath;
     use crate::stage::irq::sample::vectors;
+    use crate::stage::{HostView, PacketPath};
 
     fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
-        RULE.once(path).into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
+        RULE.titles(&HostView::once(path))
     }
 
     #[test]
@@ -171,9 +171,7 @@ mod tests {
         );
         assert_eq!(matches(&path(64, &masks))[0].0, Severity::Medium);
         let path = path(20, &masks);
-        let changes = RULE.once(&path).remove(0).changes;
-        let commands: Vec<_> =
-            changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+        let commands = RULE.once(&path).remove(0).change_commands();
         assert_eq!(commands.len(), 4);
         assert_eq!(commands[0], "echo 00010001 > /sys/class/net/eth0/queues/tx-0/xps_cpus");
     }
