@@ -26,8 +26,9 @@ use crate::TuneProfile;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::{self, PlannedChange, SkippedFinding, TunePlan};
 pub(crate) use knob::sysctl_path;
-use owner::{FoundOwners, OwnerTerms, WantedKnob};
+use owner::{FoundOwners, WantedKnob};
 use reader::ConfigurationReader;
+pub(crate) use sysctl_file::is_in_later_file;
 
 /// All owners of settings that were found on a host.
 pub struct SettingOwners {
@@ -116,18 +117,7 @@ pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) -> Vec<PlannedChange
     for change in &mut plan.changes {
         change.claims = owners.claims(&change.setting, &change.to);
     }
-    for owner in &owners.owners {
-        match owner.terms(plan) {
-            None => {}
-            Some(OwnerTerms::Change(change)) => {
-                plan.exclusions.retain(|exclusion| exclusion.setting != change.setting);
-                plan.exclusions.push(*change);
-            }
-            Some(OwnerTerms::ByHand { owner, why, commands }) => {
-                leave_to_person(plan, owner, &why, &commands);
-            }
-        }
-    }
+    owners.owners.iter().for_each(|owner| owner.exclude(plan));
     let (kept, skipped) =
         std::mem::take(&mut plan.changes).into_iter().partition(|change| lasting_claim(change).is_none());
     plan.changes = kept;
@@ -166,18 +156,6 @@ pub(crate) fn revert_reason(change: &PlannedChange) -> Option<(String, &[String]
     let claim = lasting_claim(change)?;
     let ClaimExclusion::ByHand { commands } = &claim.exclusion else { return None };
     Some((format!("{} would take it back: it {}", claim.owner, claim.what), commands))
-}
-
-fn leave_to_person(plan: &mut TunePlan, owner: &str, reason: &str, commands: &[String]) {
-    let claims = plan.changes.iter_mut().flat_map(|change| &mut change.claims);
-    for claim in claims.filter(|claim| claim.owner == owner) {
-        if claim.exclusion == ClaimExclusion::InPlan {
-            claim.what.push_str("; ");
-            claim.what.push_str(reason);
-        }
-        // One command serves all claims.
-        claim.exclusion = ClaimExclusion::ByHand { commands: commands.to_vec() };
-    }
 }
 
 /// Reports skipped changes, once per finding and owner.

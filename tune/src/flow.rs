@@ -10,7 +10,7 @@ use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::stage::irq::IrqVector;
 use linerate_host::{CpuSet, Host, HostError, Known, PacketPath, Setting, SettingError, SettingValue};
 
-use crate::plan::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting, interrupts};
+use crate::plan::{PlannedChange, SkippedFinding, TargetSetting};
 use crate::{NamedDevice, TunePlan};
 
 /// The packets to direct: `dst 192.0.2.5 udp port 53`, `udp port 53`, `ether dst 52:54:00:12:34:56`.
@@ -31,26 +31,11 @@ pub struct FlowRequest {
     pub rps: bool,
 }
 
+/// Why a flow cannot be directed, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
-    #[error(
-        "'{0}' is no match: expected 'dst ADDRESS udp port N', 'udp port N', or 'ether dst MAC'; tcp for udp"
-    )]
-    Match(String),
-    #[error("{0} is a group address, whose frames are for many: expected the address of one machine")]
-    GroupAddress(String),
-    #[error("CPU {cpu} is not online: online are {online}")]
-    Cpu { cpu: u32, online: String },
-    #[error(
-        "{interface} cannot direct flows to queues: {why}: --rps moves all packets of {interface} to CPU {cpu} instead"
-    )]
-    NoRules { interface: String, cpu: u32, why: String },
-    #[error("no queue of {interface} can interrupt CPU {cpu}: {why}")]
-    NoQueue { interface: String, cpu: u32, why: String },
-    #[error("{what} of {interface} cannot be read: {why}")]
-    Unread { interface: String, what: &'static str, why: String },
-    #[error("{interface} has a rule for these packets: rule {location} sends them to {action}")]
-    Exists { interface: String, location: u32, action: String },
+    #[error("{0}")]
+    Refused(String),
     #[error(transparent)]
     Setting(#[from] SettingError),
     #[error(transparent)]
@@ -62,7 +47,11 @@ impl FromStr for FlowMatch {
 
     fn from_str(text: &str) -> Result<Self, FlowError> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let no_match = || FlowError::Match(text.to_owned());
+        let no_match = || {
+            FlowError::Refused(format!(
+                "'{text}' is no match: expected 'dst ADDRESS udp port N', 'udp port N', or 'ether dst MAC'; tcp for udp"
+            ))
+        };
         let (destination, port_words) = match words.as_slice() {
             ["ether", "dst", address] => return ethernet(address).ok_or_else(no_match)?,
             ["dst", address, port_words @ ..] => (Some(address.parse().map_err(|_| no_match())?), port_words),
@@ -84,7 +73,9 @@ fn ethernet(address: &str) -> Option<Result<FlowMatch, FlowError>> {
     // The lowest bit of the first byte marks a group (IEEE 802).
     let is_group = first & 1 != 0;
     Some(if is_group {
-        Err(FlowError::GroupAddress(destination))
+        Err(FlowError::Refused(format!(
+            "{destination} is a group address, whose frames are for many: expected the address of one machine"
+        )))
     } else {
         Ok(FlowMatch::Ethernet { destination })
     })
@@ -123,39 +114,44 @@ impl FlowMatch {
 pub fn plan(host: &Host, path: &PacketPath, request: &FlowRequest) -> Result<TunePlan, FlowError> {
     let FlowRequest { interface, cpu, packets, rps } = request;
     if let Some(online) = path.machine.online.value().filter(|online| !online.contains(*cpu)) {
-        return Err(FlowError::Cpu { cpu: *cpu, online: online.to_string() });
+        return Err(FlowError::Refused(format!("CPU {cpu} is not online: online are {online}")));
     }
-    let device = NamedDevice::observe(host, interface)?;
-    let mut draft =
-        FlowDraft { host, path, request, changes: Vec::new(), target: Vec::new(), skipped: Vec::new() };
+    let plan = TunePlan {
+        devices: vec![NamedDevice::observe(host, interface)?],
+        cpus: vec![*cpu],
+        ..TunePlan::new(format!("'{packets}' to CPU {cpu}"))
+    };
+    let mut draft = FlowDraft { host, path, request, plan };
     if *rps {
         draft.add_rps()?;
     } else {
         draft.add_rule()?;
     }
-    let FlowDraft { changes, target, skipped, .. } = draft;
-    Ok(TunePlan {
-        devices: vec![device],
-        cpus: vec![*cpu],
-        changes,
-        target,
-        skipped,
-        ..TunePlan::new(format!("'{packets}' to CPU {cpu}"))
-    })
+    Ok(draft.plan)
 }
 
 struct FlowDraft<'a> {
     host: &'a Host,
     path: &'a PacketPath,
     request: &'a FlowRequest,
-    changes: Vec<PlannedChange>,
-    target: Vec<TargetSetting>,
-    skipped: Vec<SkippedFinding>,
+    plan: TunePlan,
 }
 
 impl<'a> FlowDraft<'a> {
     fn interface(&self) -> String {
         self.request.interface.clone()
+    }
+
+    fn no_rules(&self, reason: &str) -> FlowError {
+        let FlowRequest { interface, cpu, .. } = self.request;
+        FlowError::Refused(format!(
+            "{interface} cannot direct flows to queues: {reason}: --rps moves all packets of {interface} to CPU {cpu} instead"
+        ))
+    }
+
+    fn no_queue(&self, reason: &str) -> FlowError {
+        let FlowRequest { interface, cpu, .. } = self.request;
+        FlowError::Refused(format!("no queue of {interface} can interrupt CPU {cpu}: {reason}"))
     }
 
     /// Plans a change, if the setting has another value.
@@ -169,35 +165,26 @@ impl<'a> FlowDraft<'a> {
         let from = setting.read(self.host)?;
         if setting.same(&from, &to) {
             // Other programs must not change it, either.
-            self.target.push(TargetSetting { setting, value: from });
+            self.plan.target.push(TargetSetting { setting, value: from });
         } else {
-            let interrupts = match setting {
-                Setting::NtupleRule { .. } => ChangeImpact::Order,
-                _ => interrupts(&setting),
-            };
             let risk = risk.map(str::to_owned);
-            self.changes.push(PlannedChange {
-                risk,
-                interrupts,
-                ..PlannedChange::new(setting, from, to, reason)
-            });
+            let change = PlannedChange { risk, ..PlannedChange::new(setting, from, to, reason) };
+            self.plan.changes.push(change);
         }
         Ok(())
     }
 
     fn add_skipped(&mut self, title: String, reason: &str) {
-        self.skipped.push(SkippedFinding::note("flow", title, reason));
+        self.plan.skipped.push(SkippedFinding::note("flow", title, reason));
     }
 
     fn add_rule(&mut self) -> Result<(), FlowError> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
-        let no_rules =
-            |reason: &str| FlowError::NoRules { interface: interface.clone(), cpu, why: reason.to_owned() };
-        let rss = path.rss_of(&interface).ok_or_else(|| no_rules("it was not read"))?;
+        let rss = path.rss_of(&interface).ok_or_else(|| self.no_rules("it was not read"))?;
         let rules = match &rss.ntuple {
             Known::Value(Some(rules)) => rules,
-            Known::Value(None) => return Err(no_rules("its driver has no rules for flows (ethtool -n)")),
-            Known::Unknown { why } => return Err(no_rules(why)),
+            Known::Value(None) => return Err(self.no_rules("its driver has no rules for flows (ethtool -n)")),
+            Known::Unknown { why } => return Err(self.no_rules(why)),
         };
         let texts = self.request.packets.rules();
         let mut used_locations = BTreeSet::new();
@@ -209,7 +196,10 @@ impl<'a> FlowDraft<'a> {
                 && texts.iter().any(|text| text == matched)
             {
                 let action = if action == "-1" { "no queue".to_owned() } else { format!("queue {action}") };
-                return Err(FlowError::Exists { interface, location: rule.location, action });
+                return Err(FlowError::Refused(format!(
+                    "{interface} has a rule for these packets: rule {} sends them to {action}",
+                    rule.location
+                )));
             }
         }
         let rule_queues: BTreeSet<u32> = rules.iter().filter_map(|rule| rule.queue).collect();
@@ -220,7 +210,8 @@ impl<'a> FlowDraft<'a> {
             // igb lists rules for all its devices, and accepts them from i350 on.
             let is_changeable = self.host.is_offload_changeable(&interface, Offload::NtupleFilters);
             if matches!(is_changeable, Ok(false)) {
-                return Err(no_rules("its driver has ntuple-filters switched off (ethtool -k: [fixed])"));
+                let reason = "its driver has ntuple-filters switched off (ethtool -k: [fixed])";
+                return Err(self.no_rules(reason));
             }
             let reason = format!("{interface} accepts rules for flows only with this feature.");
             self.change(filters, SettingValue::new("on"), reason, None)?;
@@ -244,13 +235,11 @@ impl<'a> FlowDraft<'a> {
     /// last vector that can be moved. Queues of other rules come last.
     fn choose_vector(&self, rule_queues: &BTreeSet<u32>) -> Result<&'a IrqVector, FlowError> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
-        let no_queue =
-            |reason: &str| FlowError::NoQueue { interface: interface.clone(), cpu, why: reason.to_owned() };
         let receive_vectors =
             || path.irq.vectors(&interface).iter().filter(|vector| vector.receive_queue.is_some());
         match receive_vectors().count() {
-            0 => return Err(no_queue("its driver has no interrupt per queue")),
-            1 => return Err(no_queue("its one queue has the packets of all flows")),
+            0 => return Err(self.no_queue("its driver has no interrupt per queue")),
+            1 => return Err(self.no_queue("its one queue has the packets of all flows")),
             _ => {}
         }
         let can_interrupt = |vector: &&IrqVector| !vector.is_managed() || vector.cpu() == Some(cpu);
@@ -261,7 +250,7 @@ impl<'a> FlowDraft<'a> {
         receive_vectors()
             .filter(can_interrupt)
             .max_by_key(rank)
-            .ok_or_else(|| no_queue("the kernel manages their interrupts"))
+            .ok_or_else(|| self.no_queue("the kernel manages their interrupts"))
     }
 
     /// The queue's interrupt goes to the CPU alone, and the packets stay there.
@@ -304,16 +293,12 @@ impl<'a> FlowDraft<'a> {
                 return Ok(());
             }
             Some(Known::Unknown { why }) => {
-                return Err(FlowError::Unread { interface, what: "the indirection table", why: why.clone() });
+                let line = format!("the indirection table of {interface} cannot be read: {why}");
+                return Err(FlowError::Refused(line));
             }
         };
-        let Some(to) = without_queue(table, queue) else {
-            return Err(FlowError::NoQueue {
-                cpu: self.request.cpu,
-                why: format!("the indirection table names no queue but {queue}"),
-                interface,
-            });
-        };
+        let no_other_queue = || self.no_queue(&format!("the indirection table names no queue but {queue}"));
+        let to = without_queue(table, queue).ok_or_else(no_other_queue)?;
         let reason = format!("Other flows of {interface} then stay out of queue {queue}.");
         let setting = Setting::RssTable { interface };
         self.change(setting, to, reason, Some("the other queues get the packets of this one"))
@@ -325,8 +310,7 @@ impl<'a> FlowDraft<'a> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
         let queues = path.softirq.rps_queues(&interface);
         if queues.is_empty() {
-            let why = "it has no receive queues in /sys/class/net".to_owned();
-            return Err(FlowError::NoQueue { interface, cpu, why });
+            return Err(self.no_queue("it has no receive queues in /sys/class/net"));
         }
         for queue in queues {
             let interrupt_cpus = path.napi_cpus(&interface, queue.queue);

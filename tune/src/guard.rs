@@ -13,6 +13,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
+use linerate_host::Host;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::io::Errno;
@@ -21,7 +22,7 @@ use rustix::time::{
 };
 
 use crate::journal::{JournalError, RecordedTune, StateStore};
-use crate::transaction::{ChangeTarget, TuneError, UndoReport, boot_seconds, due, is_pending, undo};
+use crate::transaction::{TuneError, UndoReport, boot_id, boot_seconds, due, is_pending, undo};
 
 // Written by a guard once it watches.
 const READY: &str = "ready";
@@ -85,11 +86,7 @@ impl TuneGuard {
 /// # Errors
 ///
 /// [`TuneError`]; errors before the guard watches are passed to [`start`].
-pub fn run<T: ChangeTarget>(
-    store: &StateStore,
-    tune: u64,
-    target: &T,
-) -> Result<Option<UndoReport>, TuneError> {
+pub fn run(store: &StateStore, tune: u64, host: &Host) -> Result<Option<UndoReport>, TuneError> {
     let maker = io::stdin();
     let watch = GuardWatch::begin(store, tune, maker.as_fd());
     let mut output = io::stdout();
@@ -100,7 +97,7 @@ pub fn run<T: ChangeTarget>(
     // If the maker is gone already, the pipe from it shows that.
     // In one write, because the maker waits for the start of the line only.
     let _ = output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush());
-    watch?.run_until_done(target)
+    watch?.run_until_done(host)
 }
 
 struct GuardWatch<'a> {
@@ -138,8 +135,8 @@ impl<'a> GuardWatch<'a> {
         Ok(watch)
     }
 
-    fn run_until_done<T: ChangeTarget>(mut self, target: &T) -> Result<Option<UndoReport>, TuneError> {
-        let boot = target.boot()?;
+    fn run_until_done(mut self, host: &Host) -> Result<Option<UndoReport>, TuneError> {
+        let boot = boot_id(host)?;
         loop {
             let tune = self.read_tune()?;
             if !is_pending(&tune) && (self.maker_is_gone || tune.ended.is_some() || tune.confirmed) {
@@ -151,7 +148,7 @@ impl<'a> GuardWatch<'a> {
                 // or ended it.
                 let reason = writer.tune(self.tune).and_then(|tune| due(tune, &boot, boot_seconds(), false));
                 if let Some(reason) = reason {
-                    return undo(&mut writer, target, Some(self.tune), reason).map(Some);
+                    return undo(&mut writer, host, Some(self.tune), reason).map(Some);
                 }
                 continue;
             }

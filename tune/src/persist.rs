@@ -20,12 +20,11 @@ mod written_files;
 use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
-use crate::conflicts::SettingOwners;
+use crate::conflicts::{SettingOwners, is_in_later_file};
 
 pub use active::ActiveSettings;
 pub use context::{QueueVector, SettingContext};
 pub use document::{PersistFileError, PersistedSetting, PersistedSettings, SCHEMA};
-pub use file::PlaceError;
 pub use identity::DeviceIdentity;
 pub use reapply::{GOAL, ReappliedSetting, ReapplyOutcome, ReapplyResult, reapply};
 pub(crate) use unit::{argument, is_expressible};
@@ -93,39 +92,11 @@ pub enum FileContent {
     Link(String),
 }
 
-/// Why the settings of a tune cannot persist.
+/// Why the settings of a tune cannot persist, or their files not be removed, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    #[error("no tune is in effect, so that there is nothing to persist")]
-    Nothing,
-    /// Drop-ins of units are files, and exclusions from irqbalance are made again at boot.
-    #[error("the settings in effect require no files to persist")]
-    NoFiles,
-    #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]
-    UnknownDevice { setting: String, interface: String },
-    /// All settings in effect end with a process.
-    #[error(
-        "{setting}{}: what is set of a running process ends with it and cannot last; boost the server again when it has \
-         started",
-        and_more(.more)
-    )]
-    OfProcess {
-        /// The first such setting.
-        setting: String,
-        /// The number of other settings.
-        more: usize,
-    },
-    /// A path that a unit cannot name.
-    #[error("{path}: not an absolute path that a systemd unit can name; move it, or give another")]
-    Path { path: String },
-    #[error("{DOCUMENT_FILE}: {0}")]
-    Document(#[from] serde_json::Error),
-    /// Other files have these paths.
-    #[error("{}: not written by linerate as it is, and so not replaced; move it away", .paths.join(", "))]
-    Foreign { paths: Vec<String> },
-    /// A file or directory cannot be written.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
+    #[error("{0}")]
+    Refused(String),
     #[error(transparent)]
     Journal(#[from] crate::journal::JournalError),
 }
@@ -143,46 +114,61 @@ impl PersistFiles {
     /// # Errors
     /// [`PersistError`] if there is nothing to write, or if it could not be applied at boot.
     pub fn of(target: &PersistTarget<'_>) -> Result<Self, PersistError> {
+        let refused = |why: String| Err(PersistError::Refused(why));
         if target.settings.is_empty() {
-            return Err(PersistError::Nothing);
+            return refused("no tune is in effect, so that there is nothing to persist".to_owned());
         }
         for path in [target.program, target.state_dir] {
             if !unit::is_expressible(path) {
-                return Err(PersistError::Path { path: path.to_owned() });
+                return refused(format!(
+                    "{path}: not an absolute path that a systemd unit can name; move it, or give another"
+                ));
             }
         }
         let (process_settings, lasting_settings): (Vec<_>, Vec<_>) =
             target.settings.iter().partition(|(setting, _)| setting.is_of_process());
-        if let ([(setting, _), more @ ..], []) = (process_settings.as_slice(), lasting_settings.as_slice()) {
-            return Err(PersistError::OfProcess { setting: setting.to_string(), more: more.len() });
+        let process_names = process_settings.split_first().map(|((setting, _), others)| match others.len() {
+            0 => setting.to_string(),
+            more => format!("{setting} and {more} more"),
+        });
+        if let (Some(names), []) = (&process_names, lasting_settings.as_slice()) {
+            return refused(format!(
+                "{names}: what is set of a running process ends with it and cannot last; boost the server again when it \
+                 has started"
+            ));
         }
         // In another boot irqbalance is another process, with which reapply makes new exclusions. A drop-in is a file.
         let is_persisted = |(setting, _): &&(Setting, SettingValue)| {
             !matches!(setting, Setting::IrqbalanceBans { .. } | Setting::UnitDropIn { .. })
         };
-        let lasting_settings = lasting_settings.into_iter().filter(is_persisted);
-        let (sysctls, other_settings): (Vec<_>, Vec<_>) =
-            lasting_settings.partition(|(setting, value)| is_for_sysctl_d(setting, value, target.init));
+        let (mut sysctls, mut other_settings) = (Vec::new(), Vec::new());
+        for setting in lasting_settings.into_iter().filter(is_persisted) {
+            match sysctl_for_file(setting, target.init) {
+                Some(sysctl) => sysctls.push(sysctl),
+                None => other_settings.push(setting),
+            }
+        }
         let mut files = Vec::new();
         if !sysctls.is_empty() {
             files.push(PersistFile::text(SYSCTL_FILE, sysctl_file(&sysctls, target)));
         }
         if !other_settings.is_empty() {
             let document = document(&other_settings, target)?;
-            files.push(PersistFile::text(DOCUMENT_FILE, document.to_text()?));
+            let text = document.to_text();
+            let text = text.map_err(|error| PersistError::Refused(format!("{DOCUMENT_FILE}: {error}")))?;
+            files.push(PersistFile::text(DOCUMENT_FILE, text));
             if target.init == InitSystem::Systemd {
                 files.extend(systemd_files(&document, target));
             }
         }
         if files.is_empty() {
-            return Err(PersistError::NoFiles);
+            return refused("the settings in effect require no files to persist".to_owned());
         }
         let mut notes = notes(!sysctls.is_empty(), !other_settings.is_empty(), target);
-        notes.extend(process_settings.first().map(|(setting, _)| {
+        notes.extend(process_names.map(|names| {
             format!(
-                "Not written: {setting}{}: what is set of a running process ends with it. Boost the server again when it has \
-                 started.",
-                and_more(&(process_settings.len() - 1))
+                "Not written: {names}: what is set of a running process ends with it. Boost the server again when it has \
+                 started."
             )
         }));
         Ok(Self { tune: target.tune, files, notes })
@@ -191,14 +177,9 @@ impl PersistFiles {
 
 /// One sentence per setting that a file read after [`SYSCTL_FILE`] overrides.
 pub fn overridden(settings: &[(Setting, SettingValue)], owners: &SettingOwners) -> Vec<String> {
-    let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
     let sentence = |(setting, to): &(Setting, SettingValue)| {
-        let claims = owners.claims(setting, to).into_iter();
-        let mut later_claims = claims.filter(|claim| {
-            let file = claim.read_from.rsplit_once(':').map_or(claim.read_from.as_str(), |(file, _)| file);
-            claim.owner == "sysctl.d" && name(file) > name(SYSCTL_FILE)
-        });
-        let claim = later_claims.next()?;
+        let mut claims = owners.claims(setting, to).into_iter();
+        let claim = claims.find(|claim| claim.owner == "sysctl.d" && is_in_later_file(&claim.read_from))?;
         Some(format!("{setting} does not stay {to}: {} {} ({}).", claim.owner, claim.what, claim.read_from))
     };
     settings.iter().filter_map(sentence).collect()
@@ -215,36 +196,27 @@ pub fn reload_units(host: &Host) -> Result<(), HostError> {
     host.program("systemctl", &["daemon-reload"], "").map(drop)
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "thiserror passes a reference")]
-fn and_more(count: &usize) -> String {
-    if *count == 0 { String::new() } else { format!(" and {count} more") }
-}
-
-// Whether sysctl.d can set a sysctl at boot. It cannot if the sysctl appears later: with a module
-// (`net.netfilter`, `nf_conntrack`), or with an interface unless systemd's udev rule applies it again.
-// That rule covers the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
-fn is_for_sysctl_d(setting: &Setting, value: &SettingValue, init: InitSystem) -> bool {
-    let Setting::Sysctl(name) = setting else { return false };
+// Name and value of a sysctl that sysctl.d can set at boot. It cannot if the sysctl appears later: with
+// a module (`net.netfilter`, `nf_conntrack`), or with an interface unless systemd's udev rule applies it
+// again. That rule covers the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
+fn sysctl_for_file(
+    (setting, value): &(Setting, SettingValue),
+    init: InitSystem,
+) -> Option<(&str, &SettingValue)> {
+    let Setting::Sysctl(name) = setting else { return None };
     let is_of_module = name.starts_with("net.netfilter.") || name.starts_with("net.nf_conntrack");
     let interface_is_served = match setting.interface() {
         None => true,
         Some(_) => init == InitSystem::Systemd && !name.starts_with("net.mpls."),
     };
-    sysctl_d::is_expressible(name, value) && !is_of_module && interface_is_served
+    (sysctl_d::is_expressible(name, value) && !is_of_module && interface_is_served).then_some((name, value))
 }
 
-fn sysctl_file(sysctls: &[&(Setting, SettingValue)], target: &PersistTarget<'_>) -> String {
-    let values: Vec<_> = sysctls
-        .iter()
-        .filter_map(|(setting, value)| match setting {
-            Setting::Sysctl(name) => Some((name.as_str(), value)),
-            _ => None,
-        })
-        .collect();
+fn sysctl_file(sysctls: &[(&str, &SettingValue)], target: &PersistTarget<'_>) -> String {
     format!(
         "# Written by `linerate tune persist` for {}; `linerate tune unpersist` removes it.\n{}",
         target.goal.replace(char::is_control, " "),
-        sysctl_d::lines(&values)
+        sysctl_d::lines(sysctls)
     )
 }
 
@@ -273,8 +245,10 @@ fn document(
     for persisted in &document.settings {
         let Some(interface) = persisted.interface() else { continue };
         if document.device(&interface).is_none() {
-            let (setting, interface) = (persisted.setting.to_string(), interface.into_owned());
-            return Err(PersistError::UnknownDevice { setting, interface });
+            return Err(PersistError::Refused(format!(
+                "{}: the device of {interface} is not known, so that it would not be found again",
+                persisted.setting
+            )));
         }
     }
     Ok(document)
@@ -289,8 +263,7 @@ fn systemd_files(document: &PersistedSettings, target: &PersistTarget<'_>) -> Ve
         .map(|device| device.interface.as_str())
         .filter(|name| *name != "lo")
         .collect();
-    let commands = unit::UnitCommands { program: target.program, state_dir: target.state_dir };
-    unit::files(commands, &settings, &interfaces)
+    unit::files(target, &settings, &interfaces)
 }
 
 fn notes(has_sysctls: bool, has_others: bool, target: &PersistTarget<'_>) -> Vec<String> {

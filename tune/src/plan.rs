@@ -17,6 +17,7 @@ mod text_tests;
 mod threads;
 mod values;
 
+use linerate_host::setting::SocketKnob;
 use linerate_host::{Setting, SettingValue, Severity};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,6 @@ use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 
 pub use benefit::ChangeBenefit;
 pub use check::PlanError;
-pub(crate) use draft::interrupts;
 pub use make::make;
 pub use rehearse::{PlanRehearsal, rehearse};
 
@@ -36,7 +36,7 @@ pub const SCHEMA: &str = "linerate.plan/2";
 const SCHEMA_OF_0_1: &str = "linerate.plan/1";
 
 /// A plan that is shown, saved, edited and applied.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunePlan {
     /// [`SCHEMA`].
@@ -165,22 +165,36 @@ pub struct SkippedFinding {
     pub commands: Vec<String>,
 }
 
+impl ChangeImpact {
+    /// Drivers reset the interface for new numbers of channels or virtual functions and for new ring
+    /// sizes (`ethtool -L`, `-G`). A flow that moves to another queue or is sent in another way may
+    /// have its packets reordered, or lost, for a moment.
+    pub(crate) fn of(setting: &Setting) -> Self {
+        match setting {
+            Setting::Channels { .. } | Setting::Rings { .. } | Setting::VirtualFunctions { .. } => Self::Link,
+            Setting::RssTable { .. }
+            | Setting::FlowHash { .. }
+            | Setting::Offload { .. }
+            | Setting::Coalesce { .. }
+            | Setting::Napi { .. }
+            | Setting::QueueCpus { .. } => Self::Moment,
+            // Packets of a flow may wait in one queue or socket while its later packets go to another.
+            Setting::NtupleRule { .. }
+            | Setting::Steering { .. }
+            | Setting::Socket { knob: SocketKnob::IncomingCpu, .. } => Self::Order,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 impl TunePlan {
     /// An empty plan.
     pub fn new(goal: impl Into<String>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            read_unix_seconds: None,
             goal: goal.into(),
-            devices: Vec::new(),
-            cpus: Vec::new(),
-            layouts: Vec::new(),
-            exclusions: Vec::new(),
-            changes: Vec::new(),
-            target: Vec::new(),
-            held_back: Vec::new(),
-            skipped: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -196,9 +210,10 @@ impl TunePlan {
 }
 
 impl PlannedChange {
-    /// A change that interrupts nothing, fixes no finding and that no other owner claims.
+    /// A change that fixes no finding and that no other owner claims.
     pub fn new(setting: Setting, from: SettingValue, to: SettingValue, reason: impl Into<String>) -> Self {
         Self {
+            interrupts: ChangeImpact::of(&setting),
             setting,
             from,
             to,
@@ -207,7 +222,6 @@ impl PlannedChange {
             effect: None,
             source: None,
             risk: None,
-            interrupts: ChangeImpact::Nothing,
             claims: Vec::new(),
             benefit: ChangeBenefit::default(),
         }

@@ -9,9 +9,7 @@ use crate::NamedDevice;
 use crate::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use crate::journal::tune::{TrackedSetting, resumable};
 use crate::journal::{Journal, JournalCorruption, LockHolder, RecordedTune};
-use crate::transaction::{
-    ChangeTarget as _, SettingLocations, TuneNamespace, boot_seconds, due, later_holder,
-};
+use crate::transaction::{SettingLocations, TuneNamespace, boot_id, boot_seconds, due, later_holder};
 
 pub use history::TuneHistory;
 
@@ -130,7 +128,7 @@ impl JournalStatus {
     /// Reads all settings of the tunes that are not undone. Changes nothing.
     pub fn of(journal: &Journal, host: &Host) -> Self {
         let tunes = journal.tunes();
-        let boot = host.boot().ok();
+        let boot = boot_id(host).ok();
         let view = StatusReader { host, tunes: &tunes, journal, boot, boot_seconds: boot_seconds() };
         let last = tunes.last().map(|tune| tune.begun.tune);
         let is_reported =

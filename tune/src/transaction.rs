@@ -10,7 +10,7 @@ mod target;
 mod unconfirmed;
 mod undo;
 
-use linerate_host::{Setting, SettingError, SettingValue, unix_seconds};
+use linerate_host::{Host, HostError, Setting, SettingError, SettingValue, unix_seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::NamedDevice;
@@ -79,7 +79,7 @@ impl<'w> TuneTransaction<'w> {
         target: &T,
         start: TuneStart<'_>,
     ) -> Result<Self, TuneError> {
-        let boot = target.boot()?;
+        let boot = boot_id(target.host())?;
         // The changes of an earlier boot have ended, even if the host refuses to undo the rest.
         let blocks =
             |tune: &&RecordedTune| is_pending(tune) && tune.begun.is_of_earlier_boot(&boot) != Some(true);
@@ -124,7 +124,7 @@ impl<'w> TuneTransaction<'w> {
     ) -> Result<(Self, TunePlan), TuneError> {
         let tune = resumable(writer.tunes()).ok_or(TuneError::NothingToResume)?;
         let id = tune.begun.tune;
-        if tune.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
+        if tune.begun.is_of_earlier_boot(&boot_id(target.host())?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
         }
         TuneNamespace::of(target.host(), &tune.begun).check_here(id)?;
@@ -150,7 +150,7 @@ impl<'w> TuneTransaction<'w> {
         if tune.undo.is_some() {
             return Err(TuneError::UndoneAlready { tune: id });
         }
-        if tune.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
+        if tune.begun.is_of_earlier_boot(&boot_id(target.host())?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
         }
         writer.save_plan(id, plan)?;
@@ -381,6 +381,11 @@ impl<'w> TuneTransaction<'w> {
     fn next_step(&self) -> u32 {
         self.tune().map_or(0, |tune| tune.next_step)
     }
+}
+
+/// The id of the running boot.
+pub(crate) fn boot_id(host: &Host) -> Result<String, HostError> {
+    Ok(host.read("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 /// Restores a setting whose write was refused or applied only in part, and returns its value.

@@ -57,29 +57,18 @@ pub enum OptionEffect {
     Buffers,
 }
 
-const FILES: &[(&str, &str)] = &[
-    ("bind", include_str!("../../servers/bind.toml")),
-    ("caddy", include_str!("../../servers/caddy.toml")),
-    ("chrony", include_str!("../../servers/chrony.toml")),
-    ("coredns", include_str!("../../servers/coredns.toml")),
-    ("coturn", include_str!("../../servers/coturn.toml")),
-    ("dnsdist", include_str!("../../servers/dnsdist.toml")),
-    ("dnsmasq", include_str!("../../servers/dnsmasq.toml")),
-    ("envoy", include_str!("../../servers/envoy.toml")),
-    ("freeradius", include_str!("../../servers/freeradius.toml")),
-    ("game-server", include_str!("../../servers/game-server.toml")),
-    ("haproxy", include_str!("../../servers/haproxy.toml")),
-    ("kamailio", include_str!("../../servers/kamailio.toml")),
-    ("knot", include_str!("../../servers/knot.toml")),
-    ("nginx", include_str!("../../servers/nginx.toml")),
-    ("nsd", include_str!("../../servers/nsd.toml")),
-    ("openvpn", include_str!("../../servers/openvpn.toml")),
-    ("pdns-auth", include_str!("../../servers/pdns-auth.toml")),
-    ("pdns-recursor", include_str!("../../servers/pdns-recursor.toml")),
-    ("quic", include_str!("../../servers/quic.toml")),
-    ("unbound", include_str!("../../servers/unbound.toml")),
-    ("wireguard-go", include_str!("../../servers/wireguard-go.toml")),
-];
+macro_rules! product_files {
+    ($($id:literal)*) => {
+        &[$(($id, include_str!(concat!("../../servers/", $id, ".toml")))),*]
+    };
+}
+
+/// Ids and texts.
+const FILES: &[(&str, &str)] = product_files! {
+    "bind" "caddy" "chrony" "coredns" "coturn" "dnsdist" "dnsmasq" "envoy" "freeradius"
+    "game-server" "haproxy" "kamailio" "knot" "nginx" "nsd" "openvpn" "pdns-auth" "pdns-recursor"
+    "quic" "unbound" "wireguard-go"
+};
 
 static PRODUCTS: LazyLock<Vec<ServerProduct>> = LazyLock::new(|| {
     let parsed = FILES.iter().map(|(id, text)| match toml::from_str::<ServerProduct>(text) {

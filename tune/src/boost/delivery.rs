@@ -55,50 +55,42 @@ impl DeliveryAgreement {
     }
 
     fn of_sockets(cookies: &[u64], delivery: &DeliveryReport) -> Self {
-        let cookie_set: BTreeSet<u64> = cookies.iter().copied().collect();
-        let mut sockets: BTreeMap<u64, SocketDelivery> = BTreeMap::new();
+        let unique_cookies: BTreeSet<u64> = cookies.iter().copied().collect();
         let mut agreement = Self::default();
-        for item in delivery.read.iter().filter(|item| cookie_set.contains(&item.cookie)) {
-            let socket = sockets.entry(item.cookie).or_default();
-            *socket.read.entry(item.read_on).or_default() += item.packets;
-            socket.threads.insert(item.tid);
+        for item in delivery.read.iter().filter(|item| unique_cookies.contains(&item.cookie)) {
             if let Some(arrived_on) = item.arrived_on {
                 agreement.packets += item.packets;
                 agreement.on_arrival_cpu += if arrived_on == item.read_on { item.packets } else { 0 };
             }
         }
-        for arrival in delivery.arrived.iter().filter(|arrival| cookie_set.contains(&arrival.cookie)) {
-            agreement.refused += arrival.refused;
-            if arrival.packets > 0 {
-                let socket = sockets.entry(arrival.cookie).or_default();
-                *socket.arrived.entry(arrival.cpu).or_default() += arrival.packets;
-            }
-        }
+        let arrived = delivery.arrived.iter().filter(|arrival| unique_cookies.contains(&arrival.cookie));
+        agreement.refused = arrived.map(|arrival| arrival.refused).sum();
         let mut reported_cookies = BTreeSet::new();
-        let unique_cookies = cookies.iter().filter(|cookie| reported_cookies.insert(**cookie));
-        agreement.sockets = unique_cookies
-            .map(|cookie| sockets.remove(cookie).unwrap_or_default().into_agreement(*cookie))
-            .collect();
+        let in_order = cookies.iter().filter(|cookie| reported_cookies.insert(**cookie));
+        agreement.sockets = in_order.map(|cookie| SocketAgreement::of(*cookie, delivery)).collect();
         agreement
     }
 }
 
-#[derive(Default)]
-struct SocketDelivery {
-    arrived: BTreeMap<u32, u64>,
-    read: BTreeMap<u32, u64>,
-    threads: BTreeSet<u32>,
-}
-
-impl SocketDelivery {
-    fn into_agreement(self, cookie: u64) -> SocketAgreement {
-        SocketAgreement {
+impl SocketAgreement {
+    fn of(cookie: u64, delivery: &DeliveryReport) -> Self {
+        let arrived =
+            delivery.arrived.iter().filter(|arrival| arrival.cookie == cookie && arrival.packets > 0);
+        let read = || delivery.read.iter().filter(|item| item.cookie == cookie);
+        let threads: BTreeSet<u32> = read().map(|item| item.tid).collect();
+        Self {
             cookie,
-            arrived: self.arrived.into_iter().collect(),
-            read: self.read.into_iter().collect(),
-            threads: self.threads.into_iter().collect(),
+            arrived: sum_by_cpu(arrived.map(|arrival| (arrival.cpu, arrival.packets))),
+            read: sum_by_cpu(read().map(|item| (item.read_on, item.packets))),
+            threads: threads.into_iter().collect(),
         }
     }
+}
+
+fn sum_by_cpu(counts: impl Iterator<Item = (u32, u64)>) -> Vec<(u32, u64)> {
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+    counts.for_each(|(cpu, packets)| *sums.entry(cpu).or_default() += packets);
+    sums.into_iter().collect()
 }
 
 /// Datagrams of the sockets in a plan, and whether they were delivered as planned. Datagrams that

@@ -18,11 +18,8 @@ mod takeover;
 mod unit;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_host::stage::socket::SocketProtocol;
@@ -39,7 +36,6 @@ pub use unit::{ReplicaUnit, ReplicaUnitError};
 /// Replaced by the number of the copy, from 0, in arguments and environment.
 pub const PLACEHOLDER: &str = "{replica}";
 
-#[derive(Debug, Clone)]
 pub struct ReplicaConfig {
     /// Program and arguments.
     pub command: Vec<OsString>,
@@ -63,14 +59,7 @@ pub struct ReplicaConfig {
 }
 
 /// Asks the server at an address from a port, and returns the reason if no valid reply came.
-#[derive(Clone)]
-pub struct ReplicaProbe(pub Arc<dyn Fn(SocketAddr, u16) -> Result<(), String>>);
-
-impl fmt::Debug for ReplicaProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReplicaProbe")
-    }
-}
+pub type ReplicaProbe = Box<dyn Fn(SocketAddr, u16) -> Result<(), String>>;
 
 /// Which copy gets a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,68 +139,13 @@ pub enum ReplicaError {
          mount -t cgroup2 none /sys/fs/cgroup/unified, and in a container start it with a writable cgroup mount"
     )]
     NoCgroups { source: io::Error },
-    #[error(
-        "cannot make the control group {}: {source}; in a container use linerate boost attach --cgroup PATH on the host",
-        path.display()
-    )]
-    CannotMakeGroup { path: PathBuf, source: io::Error },
-    #[error("attach BPF programs to {}: {source}", path.display())]
-    Hooks { path: PathBuf, source: io::Error },
-    #[error(
-        "port {port} is shared by the copies of linerate process {supervisor} already: end that process first"
-    )]
-    PortInUse { port: u16, supervisor: u32 },
-    #[error(
-        "port {port} is shared by the copies of a linerate process in another PID namespace (process {supervisor} there, \
-         as in a container): end that process first, or run linerate there"
-    )]
-    PortInUseElsewhere { port: u16, supervisor: u32 },
-    #[error(
-        "port {port} is shared by the copies of linerate process {supervisor}, which was killed: end the copies first: \
-         linerate boost undo --port {port}"
-    )]
-    PortOfLeftover { port: u16, supervisor: u32 },
-    #[error(
-        "linerate process {supervisor} is taking port {port} over: try again when the takeover is complete"
-    )]
-    TakeoverRunning { port: u16, supervisor: u32 },
-    #[error(
-        "process 1 has port {port}, and the host or container would stop if it ended: free the port first (systemctl \
-         stop NAME.socket, if systemd holds the socket)"
-    )]
-    InitProcess { port: u16 },
-    #[error(
-        "{} has sockets of another server, too: end that server first (ss -ulpn 'sport = :{}' names it)",
-        name(SocketProtocol::Udp, *local), local.port()
-    )]
-    PortTaken { local: SocketAddr },
-    #[error(
-        "several sockets are bound to {} without SO_REUSEPORT, and the kernel makes no group of them: start the server \
-         with linerate boost run once, then it can be replaced",
-        name(*protocol, *local)
-    )]
-    NotReuseport { protocol: SocketProtocol, local: SocketAddr },
-    #[error(
-        "the socket of {} is that of user {owner}, and the kernel lets only sockets of one user share a port: let the \
-         server bind as root and change its user after, or start it with linerate boost run once",
-        name(*protocol, *local)
-    )]
-    OtherUser { protocol: SocketProtocol, local: SocketAddr, owner: u32 },
-    #[error(
-        "the server on port {port} has no UDP socket there, and boost replace hands over datagrams: check --port \
-         (ss -ulpn lists UDP ports)"
-    )]
-    NoUdpSocket { port: u16 },
+    /// Any other reason, in one line.
+    #[error("{0}")]
+    Refused(String),
     #[error("datagrams cannot be moved from one server to the other: {why}")]
     NotSteered { why: String },
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    #[error("cannot start {program}: {source}")]
-    CannotStart { program: String, source: io::Error },
-    #[error("there is no CPU {cpu} online: see lscpu")]
-    NoSuchCpu { cpu: u32 },
-    #[error("CPU {cpu} is not in the cpuset of this control group ({cpuset}): see cpuset.cpus.effective")]
-    CpuNotInCpuset { cpu: u32, cpuset: CpuSet },
     #[error("copy {copy} {why}")]
     Startup { copy: u32, why: String },
     #[error("{what}: {source}")]

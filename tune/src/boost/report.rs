@@ -149,10 +149,7 @@ impl DeliveryCounts {
 
 /// Delivery of the datagrams of a server while it was observed.
 pub fn agreement(server: &ObservedServer) -> Known<DeliveryAgreement> {
-    match &server.delivery {
-        Known::Value(delivery) => Known::Value(DeliveryAgreement::of(server, delivery)),
-        Known::Unknown { why } => Known::unknown(why.clone()),
-    }
+    server.delivery.as_ref().map(|delivery| DeliveryAgreement::of(server, delivery))
 }
 
 impl BoostVerification {

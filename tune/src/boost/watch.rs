@@ -22,7 +22,6 @@ use crate::boost::plan::{self, BoostChoice};
 use fix::FixOutcome;
 use journaled_tune::JournaledTune;
 use pins::PinnedThread;
-use process_waiter::ProcessWaiter;
 use sample::ServerSample;
 use schedule::LookSchedule;
 
@@ -79,7 +78,6 @@ pub fn watch(
     report: &mut dyn FnMut(WatchEvent),
 ) -> Result<(), TuneError> {
     let pins = store.read()?.tune(tune).map(|tune| pins::pinned_threads(&tune)).unwrap_or_default();
-    let mut waiter = ProcessWaiter::default();
     let mut watch = BoostWatch {
         host,
         tune: JournaledTune::of(store, tune),
@@ -102,8 +100,8 @@ pub fn watch(
             (watch.tell)(event);
             return Ok(());
         }
-        waiter.watch_processes(watch.sample.processes.keys());
-        waiter.sleep(PERIOD);
+        // The sample has no process that has ended.
+        process_waiter::sleep(watch.sample.processes.keys(), PERIOD);
     }
     Ok(())
 }

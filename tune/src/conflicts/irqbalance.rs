@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use linerate_host::stage::irq::{self, IrqOwner, IrqState};
 use linerate_host::{Host, IrqbalanceSetup, Setting, setting};
 
-use super::owner::{FoundOwners, OwnerTerms, SettingOwner, WantedKnob};
+use super::owner::{FoundOwners, SettingOwner, WantedKnob};
 use super::reader::ConfigurationReader;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::{PlannedChange, TunePlan};
@@ -71,20 +71,17 @@ impl IrqbalanceOwner {
         self.setter.ban_command(&irqs).into_iter().collect()
     }
 
-    /// The change that bans these interrupts in addition to those banned now.
-    fn change(&self, irqs: &BTreeSet<u32>) -> Result<Option<PlannedChange>, String> {
+    /// The change that bans these interrupts in addition to those banned now, or why no change can.
+    fn change(&self, irqs: &BTreeSet<u32>) -> Result<PlannedChange, String> {
         let (knob, setup) = self.answer.as_ref().map_err(Clone::clone)?;
         let all_bans = setup.banned.union(irqs).copied().collect();
-        if all_bans == setup.banned {
-            return Ok(None);
-        }
         let (from, to) = (setting::interrupts(&setup.banned), setting::interrupts(&all_bans));
         knob.check(&to).map_err(|error| error.to_string())?;
         let reason = format!(
             "irqbalance looks every {} s whether to move interrupts, and would revert this placement.",
             setup.interval_seconds
         );
-        Ok(Some(PlannedChange {
+        Ok(PlannedChange {
             source: Some("irqbalance 1.9.2, irqbalance.c and classify.c".to_owned()),
             risk: Some(
                 "irqbalance places all interrupts that are not banned again at its next scan. It \
@@ -92,7 +89,7 @@ impl IrqbalanceOwner {
                     .to_owned(),
             ),
             ..PlannedChange::new(knob.clone(), from, to, reason)
-        }))
+        })
     }
 }
 
@@ -121,15 +118,30 @@ impl SettingOwner for IrqbalanceOwner {
         })
     }
 
-    fn terms(&self, plan: &TunePlan) -> Option<OwnerTerms> {
+    fn exclude(&self, plan: &mut TunePlan) {
         let irqs = self.placed_irqs(plan);
         let new_irqs: BTreeSet<u32> = irqs.difference(&self.banned_irqs()).copied().collect();
         if new_irqs.is_empty() {
-            return None;
+            return;
         }
         match self.change(&new_irqs) {
-            Ok(change) => change.map(|change| OwnerTerms::Change(Box::new(change))),
-            Err(why) => Some(OwnerTerms::ByHand { owner: NAME, why, commands: self.ban_commands(&new_irqs) }),
+            Ok(change) => {
+                plan.exclusions.retain(|exclusion| exclusion.setting != change.setting);
+                plan.exclusions.push(change);
+            }
+            Err(reason) => leave_to_person(plan, &reason, &self.ban_commands(&new_irqs)),
         }
+    }
+}
+
+fn leave_to_person(plan: &mut TunePlan, reason: &str, commands: &[String]) {
+    let claims = plan.changes.iter_mut().flat_map(|change| &mut change.claims);
+    for claim in claims.filter(|claim| claim.owner == NAME) {
+        if claim.exclusion == ClaimExclusion::InPlan {
+            claim.what.push_str("; ");
+            claim.what.push_str(reason);
+        }
+        // One command serves all claims.
+        claim.exclusion = ClaimExclusion::ByHand { commands: commands.to_vec() };
     }
 }

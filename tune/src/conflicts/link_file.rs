@@ -6,7 +6,7 @@ use linerate_host::stage::irq::{LinkFile, link_files};
 use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting};
 use super::owner::{ConfiguredSetting, FoundOwners};
 use super::reader::{ConfigurationReader, ConfiguredInterface, matches};
-use crate::claim::{ClaimExclusion, EnforcementMode};
+use crate::claim::EnforcementMode;
 
 // Keys of `[Link]` that ethtool has words for. Coalescing times are spans such as `50us`.
 const KEYS: [(&str, EthtoolKind, &str); 27] = [
@@ -59,9 +59,7 @@ fn owner(line: ConfigurationLine, interface: &str) -> ConfiguredSetting {
         read_from: line.at.clone(),
         enforcement: EnforcementMode::OnLink,
         sets: vec![OwnedSetting { interface: Some(interface.to_owned()), ..line.set.clone() }],
-        exclusion: Box::new(move |_, set| ClaimExclusion::ByHand {
-            commands: vec![drop_in_command(&line, set)],
-        }),
+        commands: Box::new(move |_, set| vec![drop_in_command(&line, set)]),
     }
 }
 

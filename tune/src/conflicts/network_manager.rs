@@ -5,7 +5,7 @@ use linerate_host::ini;
 use super::knob::{ConfigurationLine, EthtoolKind, OwnedSetting};
 use super::owner::{ConfiguredSetting, FoundOwners};
 use super::reader::{ConfigurationReader, ConfiguredInterface, matches};
-use crate::claim::{ClaimExclusion, EnforcementMode};
+use crate::claim::EnforcementMode;
 
 const DIRECTORIES: [&str; 3] = [
     "/etc/NetworkManager/system-connections",
@@ -75,7 +75,7 @@ fn owner(line: &ConfigurationLine, uuid: &str, interface: &str) -> ConfiguredSet
         read_from: line.at.clone(),
         enforcement: EnforcementMode::OnLink,
         sets: vec![OwnedSetting { interface: Some(interface.to_owned()), ..line.set.clone() }],
-        exclusion: Box::new(move |_, set| ClaimExclusion::ByHand { commands: vec![command(set)] }),
+        commands: Box::new(move |_, set| vec![command(set)]),
     }
 }
 

@@ -6,7 +6,7 @@ use super::command;
 use super::knob::{OwnedKnob, OwnedSetting, sysctl_path};
 use super::reader::matches;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
-use crate::plan::{PlannedChange, TunePlan};
+use crate::plan::TunePlan;
 
 pub(super) type FoundOwners = Vec<Box<dyn SettingOwner>>;
 
@@ -14,28 +14,15 @@ pub(super) trait SettingOwner {
     /// The owner's effect on this setting, if it contradicts the planned value.
     fn claim(&self, knob: &WantedKnob<'_>) -> Option<SettingClaim>;
 
-    // How the owner can be made to leave the settings of a whole plan alone. `None` if one exclusion per claim is enough.
-    fn terms(&self, _plan: &TunePlan) -> Option<OwnerTerms> {
-        None
-    }
+    /// Adds the change that makes the owner leave all settings of a plan alone, or the commands for a
+    /// person. Does nothing if one exclusion per claim is enough.
+    fn exclude(&self, _plan: &mut TunePlan) {}
 }
 
-/// How an owner can be made to leave the settings of a plan alone.
-pub(super) enum OwnerTerms {
-    /// By a change that precedes those of the plan.
-    Change(Box<PlannedChange>),
-    /// By a person only.
-    ByHand {
-        owner: &'static str,
-        /// Why no change can do it.
-        why: String,
-        commands: Vec<String>,
-    },
-}
-
-/// The exclusion for a planned change that contradicts a [`ConfiguredSetting`]; the second argument
-/// is the contradicting part of the change.
-pub(super) type ExclusionFor = Box<dyn Fn(&WantedKnob<'_>, &OwnedSetting) -> ClaimExclusion>;
+/// The commands by which a person excludes a [`ConfiguredSetting`] that contradicts a planned change;
+/// none if it does not act while the host runs. The second argument is the contradicting part of the
+/// change.
+pub(super) type ExclusionCommands = Box<dyn Fn(&WantedKnob<'_>, &OwnedSetting) -> Vec<String>>;
 
 /// An owner that sets fixed values: a service, or one line of a configuration file.
 pub(super) struct ConfiguredSetting {
@@ -44,26 +31,30 @@ pub(super) struct ConfiguredSetting {
     pub(super) read_from: String,
     pub(super) enforcement: EnforcementMode,
     pub(super) sets: Vec<OwnedSetting>,
-    pub(super) exclusion: ExclusionFor,
+    pub(super) commands: ExclusionCommands,
 }
 
 impl SettingOwner for ConfiguredSetting {
     fn claim(&self, knob: &WantedKnob<'_>) -> Option<SettingClaim> {
         let set = self.sets.iter().find_map(|owned_setting| knob.contradicted_by(owned_setting))?;
+        let commands = (self.commands)(knob, set);
         Some(SettingClaim {
             owner: self.owner.to_owned(),
             what: self.what.clone(),
             read_from: self.read_from.clone(),
             enforcement: self.enforcement,
-            exclusion: (self.exclusion)(knob, set),
+            exclusion: match commands.is_empty() {
+                true => ClaimExclusion::NotNeeded,
+                false => ClaimExclusion::ByHand { commands },
+            },
         })
     }
 }
 
-// The exclusion that a person has to type this command, for any planned value.
-pub(super) fn by_hand(command: impl Into<String>) -> ExclusionFor {
+// This command for any planned value.
+pub(super) fn by_hand(command: impl Into<String>) -> ExclusionCommands {
     let commands = vec![command.into()];
-    Box::new(move |_, _| ClaimExclusion::ByHand { commands: commands.clone() })
+    Box::new(move |_, _| commands.clone())
 }
 
 // A planned change, as knobs that owners may set too.

@@ -2,9 +2,9 @@
 
 use super::command;
 use super::knob::{EthtoolKind, OwnedSetting};
-use super::owner::{ConfiguredSetting, FoundOwners};
+use super::owner::{ConfiguredSetting, FoundOwners, WantedKnob};
 use super::reader::ConfigurationReader;
-use crate::claim::{ClaimExclusion, EnforcementMode};
+use crate::claim::EnforcementMode;
 
 const RULES: [&str; 5] = [
     "/etc/udev/rules.d",
@@ -75,13 +75,11 @@ fn configured_setting(
         read_from: line.at,
         enforcement,
         sets: line.sets,
-        exclusion: match enforcement {
-            EnforcementMode::AtBoot => Box::new(|_, _| ClaimExclusion::NotNeeded),
-            _ => Box::new(move |knob, _| ClaimExclusion::ByHand {
-                commands: vec![format!(
-                    "# {location}: remove the line, or have it set '{}' to '{}'",
-                    knob.setting, knob.to
-                )],
+        commands: match enforcement {
+            EnforcementMode::AtBoot => Box::new(|_, _| Vec::new()),
+            _ => Box::new(move |knob, _| {
+                let WantedKnob { setting, to, .. } = knob;
+                vec![format!("# {location}: remove the line, or have it set '{setting}' to '{to}'")]
             }),
         },
     }
@@ -179,6 +177,7 @@ mod tests {
 
     use super::super::tests::{claims, gro, rings};
     use super::*;
+    use crate::claim::ClaimExclusion;
 
     const RULE: &str = "# steer\nACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"eth0\", \\\n  \
         RUN+=\"/bin/sh -c 'for f in /sys/class/net/$name/queues/rx-*/rps_cpus; do echo f > $f; done'\"\n\

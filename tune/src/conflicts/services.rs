@@ -3,9 +3,9 @@
 use linerate_host::ini;
 
 use super::knob::OwnedKnob;
-use super::owner::{ConfiguredSetting, ExclusionFor, FoundOwners, SettingOwner, by_hand};
+use super::owner::{ConfiguredSetting, FoundOwners, SettingOwner, by_hand};
 use super::reader::ConfigurationReader;
-use crate::claim::{ClaimExclusion, EnforcementMode};
+use crate::claim::EnforcementMode;
 
 // Process names, of which the kernel keeps 15 bytes; owner, effect, mode and command.
 const GOVERNOR_DAEMONS: [(&str, &str, &str, EnforcementMode, &str); 3] = [
@@ -80,10 +80,6 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
         .collect()
 }
 
-fn not_needed() -> ExclusionFor {
-    Box::new(|_, _| ClaimExclusion::NotNeeded)
-}
-
 fn governor_daemons(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = ConfiguredSetting> {
     GOVERNOR_DAEMONS.into_iter().filter_map(|(comm, owner, action, enforcement, command)| {
         Some(ConfiguredSetting {
@@ -92,7 +88,7 @@ fn governor_daemons(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = Co
             read_from: format!("/proc/{}/comm", reader.process(comm)?.pid),
             enforcement,
             sets: vec![OwnedKnob::Governor.set_to(None)],
-            exclusion: by_hand(command),
+            commands: by_hand(command),
         })
     })
 }
@@ -106,7 +102,7 @@ fn governor_services(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = C
             read_from: format!("{path}:{line}"),
             enforcement: EnforcementMode::AtBoot,
             sets: vec![OwnedKnob::Governor.set_to(Some(to))],
-            exclusion: not_needed(),
+            commands: Box::new(|_, _| Vec::new()),
         })
     })
 }
@@ -132,7 +128,7 @@ fn google_agent(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         read_from: format!("/proc/{}/comm", process.pid),
         enforcement: EnforcementMode::OnRestart,
         sets: knobs.into_iter().map(|knob| knob.set_to(None)).collect(),
-        exclusion: by_hand(format!(
+        commands: by_hand(format!(
             "printf '[InstanceSetup]\\nset_multiqueue = false\\n' >> {}  # it leaves queues alone from its next start on",
             GOOGLE_FILES[0]
         )),
@@ -156,7 +152,7 @@ fn nftables(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         read_from: format!("{path}:{line}"),
         enforcement: EnforcementMode::OnRestart,
         sets: vec![OwnedKnob::Filter.set_to(None)],
-        exclusion: by_hand(format!("# {path}: add the table to it, so that it is loaded with the others")),
+        commands: by_hand(format!("# {path}: add the table to it, so that it is loaded with the others")),
     })
 }
 
@@ -176,7 +172,7 @@ fn firewalld(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         read_from: format!("{FIREWALLD} (process {})", process.pid),
         enforcement: EnforcementMode::OnRestart,
         sets: vec![OwnedKnob::Filter.set_to(None)],
-        exclusion: by_hand(
+        commands: by_hand(
             "firewall-cmd --permanent --direct --add-rule ...  # the rule in its own configuration",
         ),
     })
@@ -196,7 +192,7 @@ fn kube_proxy(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         read_from: format!("/proc/{}/comm", process.pid),
         enforcement: EnforcementMode::Always,
         sets: vec![OwnedKnob::Filter.set_to(None)],
-        exclusion: not_needed(),
+        commands: Box::new(|_, _| Vec::new()),
     })
 }
 
@@ -212,7 +208,7 @@ fn audit_rules(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     Some(ConfiguredSetting {
         owner: "audit rules",
         what: format!("set auditing to {to} when they are loaded{lock}"),
-        exclusion: by_hand(format!("# {location}: make it '-e 0'")),
+        commands: by_hand(format!("# {location}: make it '-e 0'")),
         read_from: location,
         enforcement: EnforcementMode::OnRestart,
         sets: vec![OwnedKnob::Audit.set_to(Some(to.to_string()))],
@@ -262,7 +258,7 @@ fn audit_service(owner: &'static str, read_from: String, command: &str) -> Confi
         read_from,
         enforcement: EnforcementMode::OnRestart,
         sets: vec![OwnedKnob::Audit.set_to(Some("1".to_owned()))],
-        exclusion: by_hand(command),
+        commands: by_hand(command),
     }
 }
 

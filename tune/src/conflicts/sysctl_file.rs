@@ -72,8 +72,7 @@ impl SettingOwner for SysctlFiles {
         } else {
             (EnforcementMode::AtBoot, "at boot")
         };
-        let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
-        let is_later = name_of(file) > name_of(SYSCTL_FILE);
+        let is_later = is_in_later_file(&line.at);
         let exclusion = match (is_later, enforcement) {
             (true, _) => ClaimExclusion::ByHand {
                 commands: vec![format!("# {}: make it '{} = {}'", line.at, knob.setting, knob.to)],
@@ -97,8 +96,11 @@ impl SettingOwner for SysctlFiles {
     }
 }
 
-fn name_of(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+/// Whether a line, `path:line`, is in a file that is read after that of `tune persist`.
+pub(crate) fn is_in_later_file(location: &str) -> bool {
+    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let file = location.rsplit_once(':').map_or(location, |(file, _)| file);
+    name(file) > name(SYSCTL_FILE)
 }
 
 // Whether systemd's 99-systemd.rules applies a sysctl again for each interface that appears.

@@ -40,9 +40,7 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
                 read_from: at.clone(),
                 enforcement: EnforcementMode::OnRestart,
                 sets: vec![set],
-                exclusion: Box::new(move |knob, set| ClaimExclusion::ByHand {
-                    commands: commands(&active, set, knob),
-                }),
+                commands: Box::new(move |knob, set| commands(&active, set, knob)),
             }));
         }
     }

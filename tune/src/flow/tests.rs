@@ -175,7 +175,9 @@ fn valid_flow_matches_round_trip_and_invalid_ones_are_rejected() {
         "ether dst 02:00:00:00:00:zz",
         "ether src 02:00:00:00:00:01",
     ] {
-        assert!(matches!(text.parse::<FlowMatch>(), Err(FlowError::Match(_))), "{text}");
+        let error = text.parse::<FlowMatch>().expect_err("invalid").to_string();
+        assert!(error.starts_with(&format!("'{text}' is no match: ")), "{error}");
     }
-    assert!(matches!("ether dst ff:ff:ff:ff:ff:ff".parse::<FlowMatch>(), Err(FlowError::GroupAddress(_))));
+    let error = "ether dst ff:ff:ff:ff:ff:ff".parse::<FlowMatch>().expect_err("a group").to_string();
+    assert!(error.starts_with("ff:ff:ff:ff:ff:ff is a group address"), "{error}");
 }

@@ -38,6 +38,8 @@ pub struct TuneEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedUndo {
     pub why: UndoReason,
+    /// When it last began, seconds since 1970.
+    pub unix_seconds: u64,
     /// Whether the undo reached all settings.
     pub ended: bool,
 }
@@ -124,7 +126,7 @@ impl RecordedTune {
         }
     }
 
-    fn apply(&mut self, record: &JournalRecord) {
+    fn apply(&mut self, record: &JournalRecord, unix_seconds: u64) {
         match record {
             // The end of files is that of the files of all tunes: see `apply_entry`.
             JournalRecord::Begun(_) | JournalRecord::Unpersisted { .. } => {}
@@ -153,7 +155,8 @@ impl RecordedTune {
                 let is_announced = self.tracked.iter().any(|tracked| tracked.open_step == Some(*step));
                 if let (false, Some((setting, from))) = (is_announced, change) {
                     let (setting, from, to) = (setting.clone(), from.clone(), found.clone());
-                    self.apply(&JournalRecord::Intent { tune: *tune, step: *step, setting, from, to });
+                    let intent = JournalRecord::Intent { tune: *tune, step: *step, setting, from, to };
+                    self.apply(&intent, unix_seconds);
                 }
                 let is_open = |tracked: &&mut TrackedSetting| tracked.open_step == Some(*step);
                 if let Some(tracked) = self.tracked.iter_mut().find(is_open) {
@@ -173,7 +176,7 @@ impl RecordedTune {
                 self.measured = Some((*verdict, summary.clone()));
             }
             JournalRecord::UndoBegun { why, .. } => {
-                self.undo = Some(RecordedUndo { why: *why, ended: false });
+                self.undo = Some(RecordedUndo { why: *why, unix_seconds, ended: false });
             }
             JournalRecord::UndoIntent { setting, from, to, .. } => {
                 self.expect_anything(setting);
@@ -341,7 +344,7 @@ pub(super) fn apply_entry(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
         tunes.insert(position, RecordedTune { begun, ..RecordedTune::default() });
     }
     if let Some(tune) = find_tune(tunes, number) {
-        tune.apply(record);
+        tune.apply(record, entry.unix_seconds);
     }
 }
 

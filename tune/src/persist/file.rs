@@ -9,18 +9,13 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::FileContent;
+use super::{FileContent, PersistError};
 use crate::journal::record::WrittenFile;
 
 // linerate writes no larger file.
 const LARGEST_FILE: u64 = 16 << 20;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
-
-/// Why a file could not be written, read or removed, in one line.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct PlaceError(String);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathOccupant {
@@ -61,12 +56,12 @@ impl FileContent {
 }
 
 /// The missing parent directories of a file, the outermost first.
-pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PersistError> {
     Ok(open_parent(path)?.1)
 }
 
 // Creates a directory unless it exists. Its parent has to exist.
-pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
+pub(super) fn make_directory(path: &Path) -> Result<(), PersistError> {
     let location = OpenedDirectory::of(path)?;
     match rustix::fs::mkdirat(&location.directory, &location.name, DIRECTORY_MODE) {
         Ok(()) => {}
@@ -82,7 +77,7 @@ pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
 }
 
 /// Removes a directory if it is empty. Returns whether it did.
-pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
+pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PersistError> {
     let Some(location) = OpenedDirectory::find(path)? else { return Ok(false) };
     match rustix::fs::unlinkat(&location.directory, &location.name, AtFlags::REMOVEDIR) {
         Ok(()) => location.sync().map(|()| true),
@@ -93,19 +88,19 @@ pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
 
 impl OpenedDirectory {
     /// Opens the directory of a file.
-    pub(super) fn of(path: &Path) -> Result<Self, PlaceError> {
+    pub(super) fn of(path: &Path) -> Result<Self, PersistError> {
         Self::find(path)?.ok_or_else(|| refused("open the directory of", path, Errno::NOENT))
     }
 
     // Like [`Self::of`], but `None` if the directory is missing.
-    pub(super) fn find(path: &Path) -> Result<Option<Self>, PlaceError> {
+    pub(super) fn find(path: &Path) -> Result<Option<Self>, PersistError> {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
         let (directory, missing) = open_parent(path)?;
         let location = Self { directory, name: name.to_owned(), path: path.to_owned() };
         Ok(missing.is_empty().then_some(location))
     }
 
-    pub(super) fn occupant(&self) -> Result<PathOccupant, PlaceError> {
+    pub(super) fn occupant(&self) -> Result<PathOccupant, PersistError> {
         let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(PathOccupant::Nothing),
@@ -122,7 +117,7 @@ impl OpenedDirectory {
         }
     }
 
-    fn content(&self) -> Result<PathOccupant, PlaceError> {
+    fn content(&self) -> Result<PathOccupant, PersistError> {
         // The file may have been replaced by a pipe, which must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty());
@@ -137,7 +132,7 @@ impl OpenedDirectory {
     }
 
     /// Writes a new file, or replaces a file of linerate (`replace`).
-    pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PlaceError> {
+    pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PersistError> {
         let temporary = self.temporary()?;
         temporary.remove()?;
         match content {
@@ -170,7 +165,7 @@ impl OpenedDirectory {
         }
     }
 
-    fn write_new(&self, text: &str) -> Result<(), PlaceError> {
+    fn write_new(&self, text: &str) -> Result<(), PersistError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &self.name, flags, FILE_MODE);
         let file = file.map_err(|errno| self.refused("write", errno))?;
@@ -185,7 +180,7 @@ impl OpenedDirectory {
     }
 
     /// Removes the file or link. Returns whether it existed.
-    pub(super) fn remove(&self) -> Result<bool, PlaceError> {
+    pub(super) fn remove(&self) -> Result<bool, PersistError> {
         match rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
             Err(Errno::NOENT) => Ok(false),
@@ -194,18 +189,18 @@ impl OpenedDirectory {
     }
 
     /// Removes the temporary file of a killed [`OpenedDirectory::write`].
-    pub(super) fn remove_unfinished(&self) -> Result<bool, PlaceError> {
+    pub(super) fn remove_unfinished(&self) -> Result<bool, PersistError> {
         self.temporary()?.remove()
     }
 
     // A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
-    fn temporary(&self) -> Result<Self, PlaceError> {
+    fn temporary(&self) -> Result<Self, PersistError> {
         let directory = self.directory.try_clone();
         let directory = directory.map_err(|error| failed("open the directory of", &self.path, &error))?;
         Ok(Self { directory, name: format!(".{}.linerate-new", self.name), path: self.path.clone() })
     }
 
-    fn sync(&self) -> Result<(), PlaceError> {
+    fn sync(&self) -> Result<(), PersistError> {
         match rustix::fs::fsync(&self.directory) {
             // Not every file system can sync a directory (fsync(2)).
             Ok(()) | Err(Errno::INVAL) => Ok(()),
@@ -213,14 +208,14 @@ impl OpenedDirectory {
         }
     }
 
-    fn refused(&self, operation: &str, errno: Errno) -> PlaceError {
+    fn refused(&self, operation: &str, errno: Errno) -> PersistError {
         refused(operation, &self.path, errno)
     }
 }
 
 /// Opens the directory of a file, or the innermost of its parents that exists, component by component
 /// without following links. Returns the missing directories, too, the outermost first.
-fn open_parent(file: &Path) -> Result<(OwnedFd, Vec<PathBuf>), PlaceError> {
+fn open_parent(file: &Path) -> Result<(OwnedFd, Vec<PathBuf>), PersistError> {
     let directory = file.parent().ok_or_else(|| not_a_path(file))?;
     let relative = directory.strip_prefix("/").map_err(|_| not_a_path(directory))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -242,7 +237,11 @@ fn open_parent(file: &Path) -> Result<(OwnedFd, Vec<PathBuf>), PlaceError> {
                     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
                 let link =
                     || format!("{} is a symbolic link, and nothing is written through one", path.display());
-                return Err(if is_link { PlaceError(link()) } else { refused("open", &path, errno) });
+                return Err(if is_link {
+                    PersistError::Refused(link())
+                } else {
+                    refused("open", &path, errno)
+                });
             }
         }
     }
@@ -254,16 +253,16 @@ fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, name, flags, Mode::empty())
 }
 
-fn refused(operation: &str, path: &Path, errno: Errno) -> PlaceError {
+fn refused(operation: &str, path: &Path, errno: Errno) -> PersistError {
     failed(operation, path, &errno.into())
 }
 
-pub(super) fn failed(operation: &str, path: &Path, error: &io::Error) -> PlaceError {
-    PlaceError(format!("cannot {operation} {}: {error}", path.display()))
+pub(super) fn failed(operation: &str, path: &Path, error: &io::Error) -> PersistError {
+    PersistError::Refused(format!("cannot {operation} {}: {error}", path.display()))
 }
 
-fn not_a_path(path: &Path) -> PlaceError {
-    PlaceError(format!("{}: not a path below a directory", path.display()))
+fn not_a_path(path: &Path) -> PersistError {
+    PersistError::Refused(format!("{}: not a path below a directory", path.display()))
 }
 
 fn sha256(bytes: &[u8]) -> String {

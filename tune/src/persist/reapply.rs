@@ -13,9 +13,9 @@ use crate::NamedDevice;
 use crate::conflicts::{self, SettingOwners};
 use crate::journal::record::UndoReason;
 use crate::journal::{JournalWriter, RecordedTune, StateStore};
-use crate::plan::{self, ChangeImpact, PlannedChange, TunePlan};
+use crate::plan::{ChangeImpact, PlannedChange, TunePlan};
 use crate::transaction::{
-    ChangeOutcome, ChangeTarget, SettingLocations, TuneError, TuneStart, TuneTransaction, undo, undo_overdue,
+    ChangeOutcome, SettingLocations, TuneError, TuneStart, TuneTransaction, boot_id, undo, undo_overdue,
 };
 
 /// The goal of the resulting tune.
@@ -136,7 +136,7 @@ pub fn reapply(
 /// boots, and each boot adds such a tune. Nothing is written to the host. A tune stays open if a
 /// setting has its value in this boot, too, because its undo would change that.
 fn end_earlier_boots(writer: &mut JournalWriter, host: &Host) -> Result<(), TuneError> {
-    let boot = host.boot()?;
+    let boot = boot_id(host)?;
     let has_ended = |tune: &&RecordedTune| {
         let locations = SettingLocations::observe(host, tune, Some(&boot));
         tune.tracked.iter().all(|tracked| {
@@ -269,7 +269,7 @@ fn skip_reason(change: &PlannedChange) -> Option<String> {
 
 // Whether drivers reset the interface for this setting, so that queues and vectors change.
 fn resets_link(setting: &Setting) -> bool {
-    plan::interrupts(setting) == ChangeImpact::Link
+    ChangeImpact::of(setting) == ChangeImpact::Link
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ fn surroundings(interfaces: &[&str]) -> SettingContext {
     SettingContext { devices, ..SettingContext::default() }
 }
 
-fn target<'a>(
+pub(super) fn target<'a>(
     settings: &'a [(Setting, SettingValue)],
     surroundings: &'a SettingContext,
 ) -> PersistTarget<'a> {
@@ -391,7 +391,8 @@ fn files_of_other_programs_are_neither_replaced_nor_removed() {
     std::fs::remove_file(&foreign_file).expect("removed");
     root.write(&first()).expect("written");
     std::fs::write(&foreign_file, "net.core.rmem_max = 9\n").expect("written");
-    assert!(matches!(root.write(&second()), Err(PersistError::Foreign { .. })));
+    let error = root.write(&second()).expect_err("refused").to_string();
+    assert!(error.contains("not written by linerate"), "{error}");
     let removal = root.unpersist().expect("removed").expect("some");
     assert_eq!(removal.kept, [foreign_file.display().to_string()]);
     assert_eq!(root.tree(), before);

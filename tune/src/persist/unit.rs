@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use linerate_host::Setting;
 use linerate_host::setting::QueueDirection;
 
-use super::{DOCUMENT_FILE, PersistFile};
+use super::{DOCUMENT_FILE, PersistFile, PersistTarget};
 
 pub(super) const DIRECTORY: &str = "/etc/systemd/system";
 const SERVICE: &str = "linerate-tune.service";
@@ -24,24 +24,16 @@ const TEMPLATE: &str = "linerate-tune@.service";
 /// Units that set links, addresses and features.
 const NETWORK: [&str; 3] = ["NetworkManager.service", "systemd-networkd.service", "network-online.target"];
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct UnitCommands<'a> {
-    /// The program, by its absolute path.
-    pub(super) program: &'a str,
-    /// The directory of the journal.
-    pub(super) state_dir: &'a str,
-}
-
 /// The units, and the links that `systemctl enable` would make.
 pub(super) fn files(
-    commands: UnitCommands<'_>,
+    target: &PersistTarget<'_>,
     settings: &[&Setting],
     interfaces: &[&str],
 ) -> Vec<PersistFile> {
     let path = |name: &str| format!("{DIRECTORY}/{name}");
-    let mut files = vec![PersistFile::text(path(SERVICE), service(commands, settings))];
+    let mut files = vec![PersistFile::text(path(SERVICE), service(target, settings))];
     if !interfaces.is_empty() {
-        files.push(PersistFile::text(path(TEMPLATE), template(commands)));
+        files.push(PersistFile::text(path(TEMPLATE), template(target)));
     }
     let link = |wanting: &str, instance: &str, unit: &str| {
         PersistFile::link(path(&format!("{wanting}.wants/{instance}")), format!("../{unit}"))
@@ -81,35 +73,35 @@ fn related_units(settings: &[&Setting]) -> Vec<&'static str> {
     units
 }
 
-fn service(commands: UnitCommands<'_>, settings: &[&Setting]) -> String {
+fn service(target: &PersistTarget<'_>, settings: &[&Setting]) -> String {
     let related_units = related_units(settings).join(" ");
     let wanting_units: Vec<_> = wanted_by(settings).collect();
-    let mut text = head("Apply the tuned packet path again", commands);
+    let mut text = head("Apply the tuned packet path again", target);
     // The restart of such a program starts this unit after it.
     let _ = writeln!(text, "After={} {related_units}", NETWORK.join(" "));
     // Most drivers allocate interrupts when the interface comes up.
     if settings.iter().any(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
         text.push_str("Wants=network-online.target\n");
     }
-    text.push_str(&body(commands, ""));
+    text.push_str(&body(target, ""));
     let _ = writeln!(text, "\n[Install]\nWantedBy={}", wanting_units.join(" "));
     text
 }
 
-fn template(commands: UnitCommands<'_>) -> String {
-    let mut text = head("Apply the tuned packet path of %I again", commands);
-    text.push_str(&body(commands, " --interface %I"));
+fn template(target: &PersistTarget<'_>) -> String {
+    let mut text = head("Apply the tuned packet path of %I again", target);
+    text.push_str(&body(target, " --interface %I"));
     text.push_str("\n[Install]\nWantedBy=sys-subsystem-net-devices-%i.device\n");
     text
 }
 
-fn head(description: &str, commands: UnitCommands<'_>) -> String {
+fn head(description: &str, target: &PersistTarget<'_>) -> String {
     // No start limit, because a run without changes does no harm.
     format!(
         "# Written by `linerate tune persist`; `linerate tune unpersist` removes it.\n[Unit]\n\
          Description={description}\nDocumentation=man:linerate-tune-persist(1)\n\
          ConditionPathExists={DOCUMENT_FILE}\nConditionFileIsExecutable={program}\nStartLimitIntervalSec=0\n",
-        program = specifiers(commands.program),
+        program = specifiers(target.program),
     )
 }
 
@@ -136,14 +128,14 @@ SystemCallErrorNumber=EPERM
 SystemCallFilter=@system-service bpf pidfd_getfd
 ";
 
-fn body(commands: UnitCommands<'_>, options: &str) -> String {
+fn body(target: &PersistTarget<'_>, options: &str) -> String {
     format!(
         "\n[Service]\nType=oneshot\n\
          ExecStart={program} tune reapply --file {DOCUMENT_FILE} --state-dir {state}{options}\n\
          TimeoutStartSec=2min\nProtectHome=read-only\nProtectSystem=full\nReadWritePaths={writable}\n{SANDBOX}",
-        program = argument(commands.program),
-        state = argument(commands.state_dir),
-        writable = word(&format!("-{}", commands.state_dir)),
+        program = argument(target.program),
+        state = argument(target.state_dir),
+        writable = word(&format!("-{}", target.state_dir)),
     )
 }
 
@@ -198,11 +190,8 @@ mod tests {
 
     use linerate_testkit::skip;
 
-    use super::super::FileContent;
+    use super::super::{FileContent, SettingContext, tests::target};
     use super::*;
-
-    const RUNS: UnitCommands<'_> =
-        UnitCommands { program: "/usr/local/bin/linerate", state_dir: "/var/lib/linerate" };
 
     /// The output of a program; `None` if it is not installed.
     fn stdout_of(program: &str, arguments: &[&str]) -> Option<String> {
@@ -259,7 +248,7 @@ mod tests {
         let system = root.join("etc/systemd/system");
         std::fs::create_dir_all(&system).expect("made");
         let mut our_links = Vec::new();
-        for file in files(RUNS, &settings, &interfaces) {
+        for file in files(&target(&[], &SettingContext::default()), &settings, &interfaces) {
             let path = file.path.trim_start_matches('/').to_owned();
             match file.content {
                 FileContent::Text(text) => std::fs::write(root.join(path), text).expect("written"),
@@ -299,10 +288,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("line rate");
         std::fs::copy("/bin/true", &program).expect("copied");
-        let runs = UnitCommands { program: program.to_str().expect("text"), ..RUNS };
+        let surroundings = SettingContext::default();
+        let target = target(&[], &surroundings);
+        let target = PersistTarget { program: program.to_str().expect("text"), ..target };
         let irq = Setting::IrqAffinity { irq: 3, action: String::new() };
         let mut paths = Vec::new();
-        for file in files(runs, &[&irq, &Setting::Audit], &["br-lan"]) {
+        for file in files(&target, &[&irq, &Setting::Audit], &["br-lan"]) {
             let FileContent::Text(text) = file.content else { continue };
             let name = file.path.rsplit('/').next().expect("a name").replace('@', "@br\\x2dlan");
             let path = directory.path().join(name);

@@ -6,9 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::file::{self, OpenedDirectory, PathOccupant};
-use super::{
-    DOCUMENT_FILE, FileContent, PersistError, PersistFile, PersistFiles, PlaceError, SYSCTL_FILE, unit,
-};
+use super::{DOCUMENT_FILE, FileContent, PersistError, PersistFile, PersistFiles, SYSCTL_FILE, unit};
 use crate::journal::record::WrittenFile;
 use crate::journal::{JournalError, JournalRecord, JournalWriter};
 
@@ -94,9 +92,8 @@ impl PersistFiles {
     /// stay.
     ///
     /// # Errors
-    /// [`PersistError::Foreign`] if other files have these paths: then no file is written.
-    /// [`PersistError::Place`] if a file could not be written: [`unpersist`] removes the other
-    /// files.
+    /// [`PersistError::Refused`] if other files have these paths: then no file is written. Likewise if a
+    /// file could not be written: then [`unpersist`] removes the other files.
     pub fn write(&self, writer: &mut JournalWriter, root: &Path) -> Result<WrittenFiles, PersistError> {
         let root = root.canonicalize().map_err(|error| file::failed("find", root, &error))?;
         let standing_files = read_standing_files(writer)?;
@@ -109,7 +106,10 @@ impl PersistFiles {
         let foreign = pending_files.iter().filter(is_foreign);
         let foreign: Vec<_> = foreign.map(|pending_file| pending_file.recorded.path.clone()).collect();
         if !foreign.is_empty() {
-            return Err(PersistError::Foreign { paths: foreign });
+            return Err(PersistError::Refused(format!(
+                "{}: not written by linerate as it is, and so not replaced; move it away",
+                foreign.join(", ")
+            )));
         }
         let files: Vec<_> = pending_files.iter().map(|pending_file| pending_file.recorded.clone()).collect();
         let directories = missing_directories(&files)?;
@@ -142,7 +142,7 @@ impl PersistFiles {
 
 impl PendingFile<'_> {
     // Writes the file unless it is unchanged.
-    fn write(&self) -> Result<bool, PlaceError> {
+    fn write(&self) -> Result<bool, PersistError> {
         if self.occupant.is(&self.recorded) {
             return Ok(false);
         }
@@ -155,7 +155,7 @@ impl PendingFile<'_> {
 /// Removes the files in the journal, and their directories if these are empty and were made for them.
 ///
 /// # Errors
-/// [`PersistError::Place`] if a file could not be removed. A repeated call continues with the other
+/// [`PersistError::Refused`] if a file could not be removed. A repeated call continues with the other
 /// files.
 pub fn unpersist(writer: &mut JournalWriter) -> Result<Option<RemovedFiles>, PersistError> {
     let standing_files = read_standing_files(writer)?;
@@ -181,7 +181,7 @@ impl StandingFiles {
         path: &str,
         removed: &mut Vec<String>,
         kept: &mut Vec<String>,
-    ) -> Result<(), PlaceError> {
+    ) -> Result<(), PersistError> {
         let Some(location) = OpenedDirectory::find(Path::new(path))? else { return Ok(()) };
         location.remove_unfinished()?;
         match location.occupant()? {
@@ -197,7 +197,7 @@ impl StandingFiles {
 }
 
 /// Removes the directories that are empty, inner directories first.
-fn remove_directories(standing_files: &StandingFiles, removed: &mut Vec<String>) -> Result<(), PlaceError> {
+fn remove_directories(standing_files: &StandingFiles, removed: &mut Vec<String>) -> Result<(), PersistError> {
     for directory in standing_files.directories.iter().rev() {
         if file::remove_empty_directory(Path::new(directory))? {
             removed.push(directory.clone());
@@ -227,7 +227,7 @@ fn pending_file<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a
     Ok(PendingFile { content: &file.content, recorded, occupant })
 }
 
-fn missing_directories(files: &[WrittenFile]) -> Result<Vec<String>, PlaceError> {
+fn missing_directories(files: &[WrittenFile]) -> Result<Vec<String>, PersistError> {
     let mut missing = Vec::new();
     for file in files {
         for directory in file::missing_directories(Path::new(&file.path))? {

@@ -1,9 +1,9 @@
 //! Collects the changes of a plan, one per setting, and the findings that it does not fix.
 
 use linerate_host::finding::{Finding, Severity};
-use linerate_host::{Host, Setting, SettingValue, diagnosis};
+use linerate_host::{Host, Setting, SettingError, SettingValue, diagnosis};
 
-use super::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting};
+use super::{PlannedChange, SkippedFinding, TargetSetting};
 
 pub(super) struct PlanDraft<'a> {
     host: &'a Host,
@@ -33,8 +33,8 @@ pub(super) enum AddedChange {
     Planned,
     /// The setting has this value already.
     Already,
-    /// The current value cannot be read, for this reason, so that it could not be restored.
-    Unread(String),
+    /// The current value cannot be read, so that it could not be restored.
+    Unread(SettingError),
     /// The setting cannot be changed on this host, for this reason.
     Fixed(&'static str),
 }
@@ -109,7 +109,7 @@ impl<'a> PlanDraft<'a> {
             (Err(error), Some(known_value)) if !error.is_unsupported() && !error.is_denied() => {
                 known_value.clone()
             }
-            (Err(error), _) => return AddedChange::Unread(error.to_string()),
+            (Err(error), _) => return AddedChange::Unread(error),
         };
         if setting.same(&from, to) {
             if !is_held_back {
@@ -125,7 +125,6 @@ impl<'a> PlanDraft<'a> {
             effect: reason.effect.clone(),
             source: reason.source.clone(),
             risk: reason.risk.clone(),
-            interrupts: interrupts(setting),
             ..PlannedChange::new(setting.clone(), from, to.clone(), &reason.why)
         });
         AddedChange::Planned
@@ -154,24 +153,6 @@ impl<'a> PlanDraft<'a> {
                 commands,
             });
         }
-    }
-}
-
-/// Drivers reset the interface for new numbers of channels or virtual functions and for new ring
-/// sizes (`ethtool -L`, `-G`). A flow that moves to another queue or is sent in another way may
-/// have its packets reordered, or lost, for a moment.
-pub(crate) fn interrupts(setting: &Setting) -> ChangeImpact {
-    match setting {
-        Setting::Channels { .. } | Setting::Rings { .. } | Setting::VirtualFunctions { .. } => {
-            ChangeImpact::Link
-        }
-        Setting::RssTable { .. }
-        | Setting::FlowHash { .. }
-        | Setting::Offload { .. }
-        | Setting::Coalesce { .. }
-        | Setting::Napi { .. }
-        | Setting::QueueCpus { .. } => ChangeImpact::Moment,
-        _ => ChangeImpact::Nothing,
     }
 }
 

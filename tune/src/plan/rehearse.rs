@@ -32,9 +32,7 @@ pub fn rehearse(readings: Vec<HostRecording>, scope: &Scope, plan: &TunePlan) ->
         }
         let failures = hosts.iter().filter_map(|host| change.setting.write(host, &change.to).err());
         if let Some(error) = failures.last() {
-            let reason = error.to_string();
-            let reason = reason.strip_prefix(&format!("{}: ", change.setting)).unwrap_or(&reason);
-            unrehearsed.push((change.setting.clone(), reason.to_owned()));
+            unrehearsed.push((change.setting.clone(), error.reason()));
         }
     }
     let states: Vec<PacketPath> = hosts.iter().map(|host| PacketPath::observe(host, scope)).collect();

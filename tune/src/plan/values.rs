@@ -27,10 +27,9 @@ pub(super) fn add(draft: &mut PlanDraft<'_>, path: &PacketPath, profile: &TunePr
 fn add_value(draft: &mut PlanDraft<'_>, setting: &Setting, value: &ProfileValue) {
     let reason = DraftReason {
         why: value.why.clone(),
-        findings: Vec::new(),
-        effect: None,
         source: value.source.clone(),
         risk: value.risk.clone(),
+        ..DraftReason::default()
     };
     let to = match draft.bounded(setting, &value.to) {
         Ok(Some(to)) => to,
@@ -48,8 +47,7 @@ fn add_value(draft: &mut PlanDraft<'_>, setting: &Setting, value: &ProfileValue)
     let is_held_back = draft.precondition.is_some() && setting.spreads_packets();
     match draft.add(is_held_back, setting, None, &to, &reason) {
         AddedChange::Unread(error) => {
-            let error = error.strip_prefix(&format!("{setting}: ")).unwrap_or(&error);
-            skip_setting(draft, setting, format!("what it is now cannot be read: {error}"));
+            skip_setting(draft, setting, format!("what it is now cannot be read: {}", error.reason()));
         }
         AddedChange::Fixed(skip_reason) => {
             skip_setting(draft, setting, skip_reason.to_owned());

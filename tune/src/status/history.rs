@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::journal::record::{UndoOutcome, UndoReason};
-use crate::journal::{Journal, JournalCorruption, JournalLine, JournalRecord, LockHolder, RecordedTune};
+use crate::journal::tune::RecordedUndo;
+use crate::journal::{Journal, JournalCorruption, LockHolder, RecordedTune};
 
 /// All tunes, the earliest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,12 +58,12 @@ impl TuneHistory {
             journal: journal.path.display().to_string(),
             trouble: journal.trouble.clone(),
             holder: journal.holder,
-            tunes: journal.tunes().iter().map(|tune| past_tune(tune, &journal.entries)).collect(),
+            tunes: journal.tunes().iter().map(past_tune).collect(),
         }
     }
 }
 
-fn past_tune(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
+fn past_tune(tune: &RecordedTune) -> PastTune {
     let refused =
         tune.tracked.iter().filter(|tracked| tracked.refused.is_some()).count() + tune.refused.len();
     PastTune {
@@ -76,22 +77,20 @@ fn past_tune(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
         complete: tune.ended.as_ref().is_some_and(|ended| ended.broke_off.is_none()),
         broke_off: tune.ended.as_ref().and_then(|ended| ended.broke_off.clone()),
         confirmed: tune.confirmed,
-        undo: past_undo(tune, entries),
+        undo: tune.undo.map(|undo| past_undo(tune, undo)),
         persisted: tune.persisted,
     }
 }
 
-fn past_undo(tune: &RecordedTune, entries: &[JournalLine]) -> Option<PastUndo> {
-    let undo = tune.undo?;
-    let is_begin = |entry: &&JournalLine| matches!(entry.record, JournalRecord::UndoBegun { tune: number, .. } if number == tune.begun.tune);
+fn past_undo(tune: &RecordedTune, undo: RecordedUndo) -> PastUndo {
     let outcomes = || tune.tracked.iter().filter_map(|tracked| tracked.outcome.as_ref());
     let is_skipped =
         |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. });
-    Some(PastUndo {
+    PastUndo {
         why: undo.why,
-        unix_seconds: entries.iter().rev().find(is_begin).map_or(0, |entry| entry.unix_seconds),
+        unix_seconds: undo.unix_seconds,
         complete: undo.ended,
         skipped: outcomes().filter(is_skipped).count(),
         refused: outcomes().filter(|outcome| !outcome.is_final()).count(),
-    })
+    }
 }

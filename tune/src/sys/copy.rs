@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -13,13 +12,8 @@ pub(crate) fn place(command: &mut Command, cgroup_procs: File, cpu: u32) {
     let mut mask = vec![0_usize; word + 1];
     mask[word] = 1 << (cpu % usize::BITS);
     let in_child = move || {
-        let own_pid = b"0";
-        // SAFETY: write(2) is async-signal-safe, reads one byte of a live array, and the file is open.
-        let bytes_written =
-            unsafe { libc::write(cgroup_procs.as_raw_fd(), own_pid.as_ptr().cast(), own_pid.len()) };
-        if bytes_written == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        // Zero stands for the process that writes.
+        rustix::io::write(&cgroup_procs, b"0")?;
         // SAFETY: a plain system call; pointer and length in bytes describe `mask`, which it only reads.
         let pinned =
             unsafe { libc::sched_setaffinity(0, size_of_val(mask.as_slice()), mask.as_ptr().cast()) };

@@ -1,6 +1,5 @@
 //! Starting a process that does not end with the one that starts it.
 
-use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -12,10 +11,7 @@ const FIRST: libc::c_uint = 3;
 // wait for this process.
 pub(crate) fn detach(command: &mut Command) {
     let in_child = || {
-        // SAFETY: setsid(2) takes no argument and is async-signal-safe.
-        if unsafe { libc::setsid() } == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        rustix::process::setsid()?;
         close_at_exec();
         Ok(())
     };

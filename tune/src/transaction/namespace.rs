@@ -2,7 +2,7 @@
 
 use linerate_host::{Host, Setting};
 
-use super::{ChangeTarget as _, TuneError};
+use super::{TuneError, boot_id};
 use crate::journal::record::BeginRecord;
 
 /// Where the network namespace of a tune is, seen from the calling thread.
@@ -24,7 +24,7 @@ impl TuneNamespace {
     /// Looks for the namespace. After another boot the answer is `Here`.
     pub fn of(host: &Host, begun: &BeginRecord) -> Self {
         let (Some(inode), Some(own_inode), Ok(boot)) =
-            (begun.namespace, namespace_inode(host, "thread-self"), host.boot())
+            (begun.namespace, namespace_inode(host, "thread-self"), boot_id(host))
         else {
             return Self::Here;
         };

@@ -1,6 +1,6 @@
 //! The host that a tune changes.
 
-use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
+use linerate_host::{Host, Setting, SettingError, SettingValue};
 
 use super::dependents;
 
@@ -15,11 +15,6 @@ pub trait ChangeTarget {
     /// Writes a setting and reads it back.
     fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
         setting.write(self.host(), value)
-    }
-
-    /// The id of the running boot.
-    fn boot(&self) -> Result<String, HostError> {
-        Ok(self.host().read("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
     }
 
     /// The settings that a change of this one resets.

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{ChangeTarget, TuneError, TuneNamespace, UndoReport, undo};
+use super::{ChangeTarget, TuneError, TuneNamespace, UndoReport, boot_id, undo};
 use crate::journal::record::{UndoDeadline, UndoReason};
 use crate::journal::{JournalRecord, JournalWriter, RecordedTune};
 
@@ -41,7 +41,7 @@ pub fn undo_overdue<T: ChangeTarget>(
     writer: &mut JournalWriter,
     target: &T,
 ) -> Result<Vec<UndoReport>, TuneError> {
-    let boot = target.boot()?;
+    let boot = boot_id(target.host())?;
     let now = boot_seconds();
     let overdue: Vec<_> = writer
         .tunes()
@@ -69,7 +69,7 @@ pub fn confirm<T: ChangeTarget>(
     };
     let tune = writer.tunes().iter().rev().find(is_waiting).ok_or(TuneError::NothingToConfirm)?;
     let id = tune.begun.tune;
-    if due(tune, &target.boot()?, boot_seconds(), false).is_some() {
+    if due(tune, &boot_id(target.host())?, boot_seconds(), false).is_some() {
         return Err(TuneError::TooLate { tune: id });
     }
     writer.append(JournalRecord::Confirmed { tune: id })?;

@@ -6,7 +6,7 @@ use linerate_host::{Setting, SettingError, SettingValue};
 use serde::{Deserialize, Serialize};
 
 use super::locations::SettingLocations;
-use super::{ChangeTarget, TuneError, TuneNamespace, undo_rooms};
+use super::{ChangeTarget, TuneError, TuneNamespace, boot_id, undo_rooms};
 use crate::journal::record::{UndoOutcome, UndoReason};
 use crate::journal::tune::TrackedSetting;
 use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
@@ -68,13 +68,12 @@ pub fn undo<T: ChangeTarget>(
     why: UndoReason,
 ) -> Result<UndoReport, TuneError> {
     let tune = choose(writer, id)?;
-    let boot = target.boot().ok();
+    let boot = boot_id(target.host()).ok();
     TuneNamespace::of(target.host(), &tune.begun).check_here(tune.begun.tune)?;
     writer.reserve(undo_rooms(&tune))?;
     let mut run = UndoRun {
         id: tune.begun.tune,
         places: SettingLocations::observe(target.host(), &tune, boot.as_deref()),
-        order: restore_order(&tune),
         kept: BTreeMap::new(),
         fitted: Vec::new(),
         settings: Vec::new(),
@@ -82,17 +81,18 @@ pub fn undo<T: ChangeTarget>(
         target,
     };
     run.writer.append(JournalRecord::UndoBegun { tune: run.id, why })?;
-    run.record_foreign_values()?;
-    for setting in run.order.clone() {
-        run.fit_table(&setting)?;
-        run.restore_setting(&setting)?;
+    let order = restore_order(&tune);
+    run.record_foreign_values(&order)?;
+    for setting in &order {
+        run.fit_table(setting)?;
+        run.restore_setting(setting)?;
     }
     let earlier_boot = boot.and_then(|boot| tune.begun.is_of_earlier_boot(&boot)) == Some(true);
     // The threads of an earlier boot are gone, and their ids belong to others.
     if !earlier_boot {
         run.restore_inherited(&tune);
     }
-    run.restore_reset_settings()?;
+    run.restore_reset_settings(&order)?;
     run.report_earlier_skips();
     run.writer.append(JournalRecord::UndoEnded { tune: run.id })?;
     let (settings, damaged_lines) = (run.settings, tune.damaged_lines);
@@ -126,7 +126,6 @@ struct UndoRun<'a, T> {
     target: &'a T,
     id: u64,
     places: SettingLocations<'a>,
-    order: Vec<Setting>,
     /// Values that other programs or later tunes set and that undoing a change may reset.
     kept: BTreeMap<Setting, SettingValue>,
     /// Tables that were restored before the channels.
@@ -137,10 +136,10 @@ struct UndoRun<'a, T> {
 impl<T: ChangeTarget> UndoRun<'_, T> {
     /// Records the values that other programs and later tunes set, before undoing a change of channels
     /// resets them.
-    fn record_foreign_values(&mut self) -> Result<(), JournalError> {
-        for setting in self.order.clone() {
-            let Some(tracked) = self.dependent(&setting) else { continue };
-            let Some((_, now)) = self.current(&setting) else { continue };
+    fn record_foreign_values(&mut self, order: &[Setting]) -> Result<(), JournalError> {
+        for setting in order {
+            let Some(tracked) = self.dependent(setting) else { continue };
+            let Some((_, now)) = self.current(setting) else { continue };
             let outcome = match (&tracked.outcome, self.covering_tune(&tracked, &now)) {
                 (Some(UndoOutcome::Drift { .. } | UndoOutcome::Covered { .. }), _) => None,
                 (_, Some(by)) => Some(UndoOutcome::Covered { by }),
@@ -149,7 +148,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
                 (_, None) if is_moved_interrupt(&tracked) => None,
                 (_, None) => Some(UndoOutcome::Drift { found: now.clone() }),
             };
-            self.kept.insert(setting, now);
+            self.kept.insert(setting.clone(), now);
             if let Some(outcome) = outcome {
                 self.finish(&tracked, outcome)?;
             }
@@ -209,15 +208,15 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
 
     /// Restores settings again that a later restoration reset. A tune that is not fully restored
     /// stays open.
-    fn restore_reset_settings(&mut self) -> Result<(), JournalError> {
-        for setting in self.order.clone() {
-            let Some(tracked) = self.dependent(&setting) else { continue };
+    fn restore_reset_settings(&mut self, order: &[Setting]) -> Result<(), JournalError> {
+        for setting in order {
+            let Some(tracked) = self.dependent(setting) else { continue };
             let is_back = tracked.outcome.as_ref().is_none_or(UndoOutcome::is_back);
-            if self.kept.contains_key(&setting) || !is_back {
+            if self.kept.contains_key(setting) || !is_back {
                 continue;
             }
-            if let Some((current_setting, now)) = self.current(&setting)
-                && (self.fitted.contains(&setting) || !setting.same(&tracked.original, &now))
+            if let Some((current_setting, now)) = self.current(setting)
+                && (self.fitted.contains(setting) || !setting.same(&tracked.original, &now))
             {
                 self.restore(&tracked, &current_setting, now)?;
             }

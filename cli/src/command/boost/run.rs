@@ -139,7 +139,7 @@ fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
         Ok(outcome) => Err(format!("no valid reply to {} requests", outcome.sent)),
         Err(error) => Err(error.to_string()),
     };
-    Ok(ReplicaProbe(Arc::new(probe)))
+    Ok(Box::new(probe))
 }
 
 fn run(config: ReplicaConfig) -> Result<ExitCode> {

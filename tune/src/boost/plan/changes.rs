@@ -1,6 +1,6 @@
 //! The changes for the units: the CPUs of their threads, and the choice among their sockets.
 
-use crate::plan::{ChangeImpact, PlannedChange};
+use crate::plan::PlannedChange;
 use linerate_host::setting::{SocketKnob, SteeringTable};
 use linerate_host::{Setting, SettingValue};
 
@@ -15,17 +15,7 @@ const MAKITA: &str = "T. Makita, Boost UDP Transaction Performance (2016)";
 const STEERED: &str = "2.54 to 4.25 million transactions/s on 20 cores.";
 
 pub(super) fn change(setting: Setting, from: String, to: String, reason: String) -> PlannedChange {
-    let interrupts = match setting {
-        // Packets of a flow may wait in one socket while its later packets go to another socket.
-        Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. } => {
-            ChangeImpact::Order
-        }
-        _ => ChangeImpact::Nothing,
-    };
-    PlannedChange {
-        interrupts,
-        ..PlannedChange::new(setting, SettingValue::new(from), SettingValue::new(to), reason)
-    }
+    PlannedChange::new(setting, SettingValue::new(from), SettingValue::new(to), reason)
 }
 
 /// Pins a thread to the CPU of its unit; `None` if it is bound to the CPU already. An error has the

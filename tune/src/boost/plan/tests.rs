@@ -264,21 +264,33 @@ fn buffer_only_changes_are_not_judged_by_delivery() {
 }
 
 #[test]
-fn single_thread_with_four_sockets_is_not_pinned() {
-    let mut server = echo(4, "0-3");
-    server.readers.truncate(1);
-    server.readers[0].sockets = vec![100, 101, 102, 103];
-    let plan = plan_on(&server, &BoostSampleMachine::of(4));
-    assert!(plan.plan.changes.is_empty(), "{:#?}", plan.plan.changes);
-    assert!(plan.refusals[0].why.contains("steering would change nothing"), "{:?}", plan.refusals);
-}
-
-#[test]
-fn server_without_udp_sockets_is_refused() {
-    let server = server("echo", &[(SocketProtocol::Tcp, "0.0.0.0:7")], 2, "0-1");
-    let plan = plan_on(&server, &BoostSampleMachine::of(2));
-    assert!(plan.plan.changes.is_empty());
-    assert!(plan.refusals[0].why.contains("no UDP socket"), "{:?}", plan.refusals);
+fn servers_that_cannot_be_steered_are_refused_with_the_reason() {
+    let steered_by = |program: &str| {
+        let mut server = echo(2, "0-1");
+        server.groups[0].steering = Known::Value(program.to_owned());
+        server
+    };
+    let mut one_thread = echo(4, "0-3");
+    one_thread.readers.truncate(1);
+    one_thread.readers[0].sockets = vec![100, 101, 102, 103];
+    let mut shared_socket = echo(2, "0-1");
+    shared_socket.readers[1].sockets.push(100);
+    for (server, cpus, expected) in [
+        (server("echo", &[(SocketProtocol::Tcp, "0.0.0.0:7")], 2, "0-1"), 2, "no UDP socket"),
+        (one_thread, 4, "steering would change nothing"),
+        (shared_socket, 2, "2 threads read socket 100 of it: its packets have no one CPU to go to"),
+        (steered_by("classic"), 2, "a classic BPF program of its own"),
+        (
+            steered_by("classic-by-cpu"),
+            2,
+            "by CPU already, by a classic BPF program of its own or of another tool",
+        ),
+        (steered_by("program pick (id 7)"), 2, "program pick (id 7)"),
+    ] {
+        let plan = plan_on(&server, &BoostSampleMachine::of(cpus));
+        assert!(plan.plan.changes.is_empty(), "{expected}: {:#?}", plan.plan.changes);
+        assert!(plan.refusals[0].why.contains(expected), "{:?}", plan.refusals);
+    }
 }
 
 #[test]
@@ -298,21 +310,6 @@ fn options_already_in_effect_are_not_advised() {
     let plan = plan_on(&server, &BoostSampleMachine::of(2));
     let options: Vec<&str> = plan.advice.iter().filter_map(|advice| advice.option.as_deref()).collect();
     assert_eq!(options, ["so-reuseport: yes"]);
-}
-
-#[test]
-fn foreign_steering_programs_are_named_and_kept() {
-    for (text, expected) in [
-        ("classic", "a classic BPF program of its own"),
-        ("classic-by-cpu", "by CPU already, by a classic BPF program of its own or of another tool"),
-        ("program pick (id 7)", "program pick (id 7)"),
-    ] {
-        let mut server = echo(2, "0-1");
-        server.groups[0].steering = Known::Value(text.to_owned());
-        let plan = plan_on(&server, &BoostSampleMachine::of(2));
-        assert!(plan.plan.changes.is_empty(), "{text}");
-        assert!(plan.refusals[0].why.contains(expected), "{}", plan.refusals[0].why);
-    }
 }
 
 #[test]
@@ -352,15 +349,6 @@ fn inherited_sockets_without_a_reader_get_no_packets() {
     let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert_eq!(tables(&plan)["udp 0.0.0.0:53"], "by-cpu 0:101 1:101");
     assert_eq!(tables(&plan)["udp [::]:53"], "by-cpu 0:201 1:201");
-}
-
-#[test]
-fn sockets_with_several_readers_are_not_steered() {
-    let mut server = echo(2, "0-1");
-    server.readers[1].sockets.push(100);
-    let plan = plan_on(&server, &BoostSampleMachine::of(2));
-    assert!(plan.plan.changes.is_empty());
-    assert_eq!(plan.refusals[0].why, "2 threads read socket 100 of it: its packets have no one CPU to go to");
 }
 
 #[test]

@@ -104,8 +104,13 @@ impl CgroupTree {
         let started = process::start_time(host, "/proc/self")?;
         let path = self.own_group(host)?.join(format!("{PREFIX}{supervisor}-{started}"));
         let make_directory = |path: &Path| {
-            fs::create_dir(path)
-                .map_err(|source| ReplicaError::CannotMakeGroup { path: path.to_owned(), source })
+            fs::create_dir(path).map_err(|error| {
+                ReplicaError::Refused(format!(
+                    "cannot make the control group {}: {error}; in a container use linerate boost attach --cgroup PATH \
+                     on the host",
+                    path.display()
+                ))
+            })
         };
         make_directory(&path)?;
         let group = ReplicaCgroup { path, supervisor, started, ports: Vec::new() };
@@ -283,11 +288,17 @@ impl ReplicaCgroup {
     /// Why another server cannot have the port.
     pub(super) fn conflict(&self, host: &Host, port: u16) -> ReplicaError {
         let supervisor = self.supervisor;
-        match (self.is_supervisor_visible(host), self.is_supervised(host)) {
-            (true, _) => ReplicaError::PortInUse { port, supervisor },
-            (false, true) => ReplicaError::PortInUseElsewhere { port, supervisor },
-            (false, false) => ReplicaError::PortOfLeftover { port, supervisor },
-        }
+        let owner = match (self.is_supervisor_visible(host), self.is_supervised(host)) {
+            (true, _) => format!("linerate process {supervisor} already: end that process first"),
+            (false, true) => format!(
+                "a linerate process in another PID namespace (process {supervisor} there, as in a container): end that \
+                 process first, or run linerate there"
+            ),
+            (false, false) => format!(
+                "linerate process {supervisor}, which was killed: end the copies first: linerate boost undo --port {port}"
+            ),
+        };
+        ReplicaError::Refused(format!("port {port} is shared by the copies of {owner}"))
     }
 
     /// Whether it has processes whose ids are not visible in this PID namespace.

@@ -33,9 +33,8 @@ impl CopyProcess {
     ) -> Result<Self, ReplicaError> {
         let mut words = config.command.iter().map(|word| with_number(word, copy));
         let program = words.next().unwrap_or_default();
-        let start_error = |source: io::Error| ReplicaError::CannotStart {
-            program: program.to_string_lossy().into_owned(),
-            source,
+        let start_error = |error: io::Error| {
+            ReplicaError::Refused(format!("cannot start {}: {error}", program.to_string_lossy()))
         };
         let (lines, output) = io::pipe().map_err(start_error)?;
         let mut command = Command::new(&program);

@@ -61,7 +61,7 @@ pub(super) fn send_probe(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe
         std::io::Result::Ok((redirect, port))
     };
     let (redirect, port) = attach_redirect().map_err(|error| error.to_string())?;
-    let result = (probe.0)(SocketAddr::new(ip, socket.local.port()), port);
+    let result = probe(SocketAddr::new(ip, socket.local.port()), port);
     drop(redirect);
     result
 }

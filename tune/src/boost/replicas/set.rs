@@ -132,7 +132,10 @@ impl ReplicaSet {
         }
         let hooks =
             File::open(&group.path).and_then(|directory| BindHooks::attach(directory.as_fd(), config.port));
-        let hooks = hooks.map_err(|source| ReplicaError::Hooks { path: group.path.clone(), source })?;
+        let hooks_error = |error| {
+            ReplicaError::Refused(format!("attach BPF programs to {}: {error}", group.path.display()))
+        };
+        let hooks = hooks.map_err(hooks_error)?;
         if let Some(port) = config.port {
             group.add_port(port).map_err(ReplicaError::io("mark the port of the control group"))?;
         }
@@ -210,26 +213,22 @@ impl ReplicaSet {
     /// removed.
     pub fn wait(&mut self, wake: BorrowedFd<'_>) -> Result<(), ReplicaError> {
         self.poll(wake)?;
-        match self.act() {
-            Err(error) if self.phase == SetPhase::Starting => {
-                self.abort_start();
-                self.finish()?;
-                Err(error)
-            }
-            // The copies serve, so they continue.
-            Err(error) => {
-                let reason = error.to_string();
-                if self.failure.as_ref() != Some(&reason) {
-                    self.events.push(ReplicaEvent::Failed { why: reason.clone() });
-                }
-                self.failure = Some(reason);
-                Ok(())
-            }
-            Ok(()) => {
-                self.failure = None;
-                Ok(())
-            }
+        let Err(error) = self.act() else {
+            self.failure = None;
+            return Ok(());
+        };
+        if self.phase == SetPhase::Starting {
+            self.abort_start();
+            self.finish()?;
+            return Err(error);
         }
+        // The copies serve, so they continue.
+        let reason = error.to_string();
+        if self.failure.as_ref() != Some(&reason) {
+            self.events.push(ReplicaEvent::Failed { why: reason.clone() });
+        }
+        self.failure = Some(reason);
+        Ok(())
     }
 
     pub fn take_events(&mut self) -> Vec<ReplicaEvent> {

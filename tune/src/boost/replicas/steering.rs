@@ -94,12 +94,16 @@ impl CopyPlacement {
 /// without a limit.
 fn check_cpus(named: &CpuSet, online: &CpuSet, cpuset: Option<CpuSet>) -> Result<(), ReplicaError> {
     if let Some(cpu) = named.iter().find(|cpu| !online.contains(*cpu)) {
-        return Err(ReplicaError::NoSuchCpu { cpu });
+        return Err(ReplicaError::Refused(format!("there is no CPU {cpu} online: see lscpu")));
     }
-    match cpuset.and_then(|cpuset| Some((named.iter().find(|cpu| !cpuset.contains(*cpu))?, cpuset))) {
-        Some((cpu, cpuset)) => Err(ReplicaError::CpuNotInCpuset { cpu, cpuset }),
-        None => Ok(()),
+    if let Some(cpuset) = cpuset
+        && let Some(cpu) = named.iter().find(|cpu| !cpuset.contains(*cpu))
+    {
+        return Err(ReplicaError::Refused(format!(
+            "CPU {cpu} is not in the cpuset of this control group ({cpuset}): see cpuset.cpus.effective"
+        )));
     }
+    Ok(())
 }
 
 #[cfg(test)]

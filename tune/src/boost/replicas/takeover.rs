@@ -18,7 +18,7 @@ use super::buffers::HandoverBuffers;
 use super::cgroup::SwitchLock;
 use super::drain::OldProcess;
 use super::steering::CopyPlacement;
-use super::{ReplicaCgroup, ReplicaError, groups};
+use super::{ReplicaCgroup, ReplicaError, groups, name};
 use crate::boost::ObservedServer;
 use crate::boost::discovery::{ObservationOptions, ServerGroup, ServerQuery};
 
@@ -70,7 +70,10 @@ impl ServerTakeover {
         let mut groups = groups(host, Some(port))?;
         groups.retain(is_other);
         if let Some(group) = groups.iter().find(|group| group.is_taking_over() && group.is_supervised(host)) {
-            return Err(ReplicaError::TakeoverRunning { port, supervisor: group.supervisor });
+            return Err(ReplicaError::Refused(format!(
+                "linerate process {} is taking port {port} over: try again when the takeover is complete",
+                group.supervisor
+            )));
         }
         let old_group = groups.into_iter().find(|group| group.has_server(&server));
         let (supervised, leftover) = match old_group {
@@ -84,7 +87,10 @@ impl ServerTakeover {
             (None, None) => top_processes(&server),
         };
         if pids.contains(&1) {
-            return Err(ReplicaError::InitProcess { port });
+            return Err(ReplicaError::Refused(format!(
+                "process 1 has port {port}, and the host or container would stop if it ended: free the port first \
+                 (systemctl stop NAME.socket, if systemd holds the socket)"
+            )));
         }
         let processes = pids.into_iter().map(OldProcess::open).collect::<Result<Vec<_>, _>>();
         let processes = processes.map_err(ReplicaError::io("open the processes of the old server"))?;
@@ -105,7 +111,10 @@ impl ServerTakeover {
         let port = self.port;
         let groups_on_port = || server.groups.iter().filter(|group| group.local.port() == port);
         if !groups_on_port().any(|group| group.protocol == SocketProtocol::Udp) {
-            return Err(ReplicaError::NoUdpSocket { port });
+            return Err(ReplicaError::Refused(format!(
+                "the server on port {port} has no UDP socket there, and boost replace hands over datagrams: check --port \
+                 (ss -ulpn lists UDP ports)"
+            )));
         }
         for group in groups_on_port() {
             let (namespace, local) = (server.namespace, group.local);
@@ -137,18 +146,24 @@ impl ServerTakeover {
 
     /// Lets the copies bind the address of a server that has a single socket on it.
     fn share_address(&mut self, host: &Host, group: &ServerGroup) -> Result<(), ReplicaError> {
-        let (protocol, local) = (group.protocol, group.local);
+        let group_name = name(group.protocol, group.local);
         let [member] = group.members.as_slice() else {
-            return Err(ReplicaError::NotReuseport { protocol, local });
+            return Err(ReplicaError::Refused(format!(
+                "several sockets are bound to {group_name} without SO_REUSEPORT, and the kernel makes no group of them: \
+                 start the server with linerate boost run once, then it can be replaced"
+            )));
         };
         let to_error = ReplicaError::io("set SO_REUSEPORT on the socket of the old server");
         let socket = member.socket.copy(host).map_err(&to_error)?;
         let owner = rustix::fs::fstat(&socket).map_err(|errno| to_error(errno.into()))?.st_uid;
         if owner != rustix::process::geteuid().as_raw() {
-            return Err(ReplicaError::OtherUser { protocol, local, owner });
+            return Err(ReplicaError::Refused(format!(
+                "the socket of {group_name} is that of user {owner}, and the kernel lets only sockets of one user share a \
+                 port: let the server bind as root and change its user after, or start it with linerate boost run once"
+            )));
         }
-        let result = match protocol {
-            SocketProtocol::Udp => make_group(&socket, local),
+        let result = match group.protocol {
+            SocketProtocol::Udp => make_group(&socket, group.local),
             SocketProtocol::Tcp => set_reuseport(&socket, true),
         };
         result.map_err(&to_error)?;

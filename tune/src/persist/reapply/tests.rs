@@ -3,8 +3,8 @@ use linerate_host::recording::RecordedEntry;
 use linerate_host::setting::QueueDirection;
 
 use super::*;
-use crate::persist::{DOCUMENT_FILE, FileContent};
-use crate::persist::{InitSystem, PersistFiles, PersistTarget, SettingContext};
+use crate::persist::tests::target;
+use crate::persist::{DOCUMENT_FILE, FileContent, PersistFiles, SettingContext};
 
 /// A host with a NIC of two queues, with this name, at this place of the device tree, and with
 /// interrupts from `first_irq` on.
@@ -61,16 +61,7 @@ fn document() -> PersistedSettings {
         (rps("eth0"), SettingValue::new("c")),
     ];
     let surroundings = SettingContext::observe(&host, &settings).expect("there");
-    let files = PersistFiles::of(&PersistTarget {
-        settings: &settings,
-        surroundings: &surroundings,
-        goal: "udp-server",
-        tune: 7,
-        program: "/usr/local/bin/linerate",
-        state_dir: "/var/lib/linerate",
-        init: InitSystem::Systemd,
-    })
-    .expect("files");
+    let files = PersistFiles::of(&target(&settings, &surroundings)).expect("files");
     let file = files.files.iter().find(|file| file.path == DOCUMENT_FILE).expect("written");
     let FileContent::Text(text) = &file.content else { panic!("a link") };
     PersistedSettings::parse(text, DOCUMENT_FILE).expect("parsed")

@@ -240,7 +240,10 @@ impl ReplicaSet {
         let is_other = |group: &&ReplicaCgroup| !group.is_same(&self.group) && !group.processes().is_empty();
         match other_groups.iter().find(is_other) {
             Some(group) => group.conflict(&self.host, port),
-            None => ReplicaError::PortTaken { local },
+            None => ReplicaError::Refused(format!(
+                "{} has sockets of another server, too: end that server first (ss -ulpn 'sport = :{port}' names it)",
+                name(SocketProtocol::Udp, local)
+            )),
         }
     }
 
