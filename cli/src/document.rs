@@ -40,6 +40,8 @@ pub(crate) enum Audience {
     FullText,
     /// The HTML page.
     Page,
+    /// The HTML page, and the terminal with `--full`.
+    Full,
 }
 
 /// A result: a verdict, then sections.
@@ -263,8 +265,12 @@ impl Section {
 
 impl Audience {
     fn includes(self, audience: Self) -> bool {
-        let is_text = matches!(audience, Self::Text | Self::ShortText | Self::FullText);
-        self == Self::Both || self == audience || self == Self::Text && is_text
+        match self {
+            Self::Both => true,
+            Self::Text => matches!(audience, Self::Text | Self::ShortText | Self::FullText),
+            Self::Full => matches!(audience, Self::Page | Self::FullText),
+            Self::ShortText | Self::FullText | Self::Page => self == audience,
+        }
     }
 }
 

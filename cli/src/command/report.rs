@@ -14,6 +14,7 @@ use super::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, unix_seconds};
 use crate::output;
+use crate::render::format::comma_list;
 use crate::render::report;
 use crate::render::style::TextStyle;
 
@@ -38,11 +39,10 @@ impl ReportArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let results = reading::read(&self.paths)?;
-        let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         ensure!(
             !results.is_empty(),
             "no result of linerate in {}: write some with --json, such as linerate doctor --json DIR/doctor.json",
-            paths.join(", ")
+            comma_list(self.paths.iter().map(|path| path.display()))
         );
         let rendered = report::join(results)?;
         targets.write_forms(

@@ -229,6 +229,11 @@ fn with_prefix(text: String, prefix: &str) -> String {
     if prefix.is_empty() { text } else { format!("{text} {prefix}") }
 }
 
+/// `53, 123, 853`.
+pub(crate) fn comma_list(items: impl IntoIterator<Item: ToString>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
 /// `1 change`, `3 changes`.
 pub(crate) fn count_with_noun(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }

@@ -6,35 +6,22 @@ mod text;
 
 use anyhow::{Context, Result};
 use askama::Template;
-use linerate_lab::ladder::report::LadderReport;
-use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
-use linerate_trace::drops::DropsResult;
-use linerate_trace::flame::comparison::FlameComparison;
-use linerate_trace::flame::result::FlameResult;
 
-use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
-use linerate_tune::report::TuneApplyReport;
-use linerate_tune::transaction::UndoReport;
-
-use crate::command::report::fleet_report::FleetReport;
 use crate::command::report::reading::{ResultFile, ResultFiles, UnreadFile};
-use crate::document::Document;
-use crate::envelope::CommandResult as _;
 
 use super::page::{ResultPosition, mark_class, unbroken};
 use super::{format, html};
 pub(crate) use joined_results::{JoinedResult, JoinedResults};
 pub(crate) use text::text;
 
-/// Sorts the results: the path, changes, capacity, the load, and the use of time and the loss of packets; results of the
-/// same kind by time. Returns them with their bodies.
+/// Sorts the results by their rank, and results of the same rank by time. Returns them with their bodies.
 ///
 /// # Errors
 /// If a body cannot be made, such as a flame graph that cannot be drawn.
 pub(crate) fn join(files: ResultFiles) -> Result<JoinedResults> {
     let ResultFiles { mut sources, unread } = files;
     sources.sort_by(|left, right| {
-        let key = |source: &ResultFile| (rank(&source.document), source.document.origin.started_unix_seconds);
+        let key = |source: &ResultFile| (source.rank, source.document.origin.started_unix_seconds);
         key(left).cmp(&key(right)).then_with(|| left.file.cmp(&right.file))
     });
     // The latest result with a picture of the path.
@@ -48,7 +35,7 @@ pub(crate) fn join(files: ResultFiles) -> Result<JoinedResults> {
     };
     let path = picture_index.map(path_part).transpose()?;
     let mut members = Vec::new();
-    for (index, ResultFile { file, document }) in sources.into_iter().enumerate() {
+    for (index, ResultFile { file, document, .. }) in sources.into_iter().enumerate() {
         let id = format!("result-{}", index + 1);
         let position = ResultPosition::nested(&id);
         let body = match picture_index == Some(index) {
@@ -59,28 +46,6 @@ pub(crate) fn join(files: ResultFiles) -> Result<JoinedResults> {
         members.push(JoinedResult { id, file, document, body });
     }
     Ok(JoinedResults { members, path, unread })
-}
-
-/// The place of a kind of result in the report.
-fn rank(document: &Document) -> u8 {
-    match document.origin.schema.as_str() {
-        _ if document.has_path() => 0,
-        FleetReport::SCHEMA => 0,
-        linerate_tune::plan::SCHEMA
-        | TuneApplyReport::SCHEMA
-        | UndoReport::SCHEMA
-        | BoostPlanReport::SCHEMA
-        | BoostApplyReport::SCHEMA => 1,
-        LadderReport::SCHEMA => 6,
-        SearchReport::SCHEMA => 9,
-        RampReport::SCHEMA => 10,
-        LoadReport::SCHEMA => 11,
-        OverloadReport::SCHEMA => 12,
-        DropsResult::SCHEMA => 14,
-        FlameResult::SCHEMA => 15,
-        FlameComparison::SCHEMA => 16,
-        _ => 13,
-    }
 }
 
 #[derive(Template)]

@@ -383,9 +383,9 @@ fn current_state(boost: &ActiveBoost) -> Vec<Fact> {
     };
     let mut facts = vec![Fact::new("now", format!("{}.", delivery_text(&now.delivery.agreement)))];
     if !now.unread_sockets.is_empty() {
-        let cookies: Vec<String> = now.unread_sockets.iter().map(u64::to_string).collect();
-        let noun = if cookies.len() == 1 { "socket" } else { "sockets" };
-        facts.push(Fact::new("unread", format!("no thread was seen to read {noun} {}", cookies.join(", "))));
+        let noun = if now.unread_sockets.len() == 1 { "socket" } else { "sockets" };
+        let cookies = format::comma_list(&now.unread_sockets);
+        facts.push(Fact::new("unread", format!("no thread was seen to read {noun} {cookies}")));
     }
     if now.changes_wanted > 0 {
         let changes = count_with_noun(now.changes_wanted, "change");

@@ -7,7 +7,9 @@ use crate::document::{
     Audience, BarChart, Block, Document, Section, SegmentFill, StackedBar, Table, Tile, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, grouped, known_text, microseconds, percent, significant, time_span};
+use crate::render::format::{
+    UNKNOWN, comma_list, grouped, known_text, microseconds, percent, significant, time_span,
+};
 
 /// Further rows are left out of the text.
 const MOST_REASONS: usize = 8;
@@ -161,7 +163,7 @@ fn bars(report: &DelayReport) -> BarChart {
         StackedBar {
             name: name.to_owned(),
             value: time_span(sum(times) as f64),
-            description: format!("{name}: {}", words.collect::<Vec<_>>().join(", ")),
+            description: format!("{name}: {}", comma_list(words)),
             segments: BarChart::segments(FILLS.into_iter().zip(times.iter().map(|ns| *ns as f64 / scale))),
             ..StackedBar::default()
         }

@@ -226,14 +226,12 @@ fn summary(findings: &[Severity], unknown: usize) -> String {
     if total == 0 {
         return format!("Nothing found{unread}.");
     }
-    let counts: Vec<String> = Severity::ALL
+    let counts = Severity::ALL
         .iter()
         .map(|severity| (severity, findings.iter().filter(|one| *one == severity).count()))
         .filter(|(_, count)| *count > 0)
-        .map(|(severity, count)| format!("{count} {severity}"))
-        .collect();
-    let findings = if total == 1 { "finding" } else { "findings" };
-    format!("{total} {findings}: {}{unread}.", counts.join(", "))
+        .map(|(severity, count)| format!("{count} {severity}"));
+    format!("{}: {}{unread}.", format::count_with_noun(total, "finding"), format::comma_list(counts))
 }
 
 /// The path per interface, then services without a drawing.
@@ -458,12 +456,11 @@ fn unknown_section(unknown: &[UnknownItem]) -> Section {
         more => format!("and {more} more reasons (--full)"),
     };
     let reasons = by_reason(unknown).into_iter();
-    let full: Vec<String> = reasons.map(|(why, places)| format!("{}: {why}", places.join(", "))).collect();
+    let full = reasons.map(|(why, places)| format!("{}: {why}", places.join(", "))).collect();
     Section::new("Unknown")
         .with_for(Audience::ShortText, Block::List(short.collect()))
         .with_for(Audience::ShortText, Block::faint(more))
-        .with_for(Audience::FullText, Block::List(full.clone()))
-        .with_for(Audience::Page, Block::List(full))
+        .with_for(Audience::Full, Block::List(full))
 }
 
 /// Places grouped by the reason why they are unknown, in the order of the first place of each

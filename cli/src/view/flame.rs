@@ -11,7 +11,7 @@ use linerate_trace::flame::{CpuContext, CpuProfile, DrawOptions, StackProfile, d
 
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Picture, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, grouped, known_text, percent, time_span};
+use crate::render::format::{UNKNOWN, comma_list, grouped, known_text, percent, time_span};
 pub(crate) use comparison::difference_graph;
 use verdict::{FlameVerdict, spinning_share};
 use words::{callers, lock_kind, lock_total, overhead_text, sampling_text, share_uncertainty};
@@ -151,18 +151,14 @@ fn spots(result: &FlameResult) -> Vec<Section> {
         let audience = match index {
             index if index < shown => Audience::Both,
             // Pages fold small hot spots up, below.
-            _ if spot.share_of_path >= SMALL => Audience::Page,
+            _ if spot.share_of_path >= SMALL => Audience::Full,
             _ => Audience::FullText,
         };
         sections.push(spot_section(spot).only_for(audience));
-        if audience == Audience::Page {
-            sections.push(spot_section(spot).only_for(Audience::FullText));
-        }
     }
     let small = in_path.iter().skip(shown);
-    let small: Vec<String> =
-        small.map(|spot| format!("{} {}", spot.id, percent(spot.share_of_path))).collect();
-    let mut folded = Section::new("Smaller hot spots").with_for(Audience::ShortText, small.join(", "));
+    let small = comma_list(small.map(|spot| format!("{} {}", spot.id, percent(spot.share_of_path))));
+    let mut folded = Section::new("Smaller hot spots").with_for(Audience::ShortText, small);
     for spot in result.spots.iter().filter(|spot| spot.share_of_path < SMALL) {
         let summary = format!("{} {}: {}", percent(spot.share_of_path), spot.id, spot.what);
         let blocks = vec![Block::Facts(spot_facts(spot))];
@@ -176,8 +172,7 @@ fn spot_section(spot: &HotSpot) -> Section {
     let tone = if spot.share_of_path >= HOT { Tone::Bad } else { Tone::Warn };
     let mut section = Section::new(format!("{}: {}", spot.stage, spot.what))
         .with_for(Audience::ShortText, vec![Fact::new("remedy", &spot.remedy)])
-        .with_for(Audience::FullText, spot_facts(spot))
-        .with_for(Audience::Page, spot_facts(spot));
+        .with_for(Audience::Full, spot_facts(spot));
     section.mark = Some(Mark::new(tone, percent(spot.share_of_path)));
     let finding = spot.finding.as_ref().map(|id| format!(" ({id})")).unwrap_or_default();
     section.identifier = Some(format!("{}{finding}", spot.id));
@@ -186,16 +181,13 @@ fn spot_section(spot: &HotSpot) -> Section {
 }
 
 fn spot_facts(spot: &HotSpot) -> Vec<Fact> {
-    let functions: Vec<String> = spot
-        .functions
-        .iter()
-        .map(|function| format!("{} {}", function.name, grouped(function.samples)))
-        .collect();
+    let functions = spot.functions.iter();
+    let functions = functions.map(|function| format!("{} {}", function.name, grouped(function.samples)));
     let seen = format!(
         "{} samples, {} of all that is shown: {}",
         grouped(spot.samples),
         percent(spot.share_of_busy),
-        functions.join(", ")
+        comma_list(functions)
     );
     let finding =
         spot.finding.as_ref().map(|id| Fact::new("finding", format!("linerate doctor --explain {id}")));

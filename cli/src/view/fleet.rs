@@ -6,7 +6,7 @@ use linerate_host::{Severity, StageName};
 use crate::command::report::fleet_report::{FleetFigures, FleetHost, FleetReport};
 use crate::document::{Audience, Cell, Document, Mark, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, count_with_noun, known_text, significant};
+use crate::render::format::{UNKNOWN, comma_list, count_with_noun, known_text, significant};
 
 /// Hosts that a row lists by name.
 const MOST_NAMES: usize = 6;
@@ -93,7 +93,7 @@ fn problems(fleet: &FleetReport) -> Table {
 
 fn findings(fleet: &FleetReport) -> Table {
     let rows = fleet.findings.iter().map(|finding| {
-        let mut names = finding.hosts.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
+        let mut names = comma_list(finding.hosts.iter().take(MOST_NAMES));
         if finding.hosts.len() > MOST_NAMES {
             names.push_str(&format!(" and {} more", finding.hosts.len() - MOST_NAMES));
         }
@@ -120,7 +120,7 @@ fn matrix(fleet: &FleetReport) -> Table {
                 (finding_stage == stage.name()).then_some((name, *severity))
             });
             let findings: Vec<(&str, Severity)> = findings.collect();
-            let names = findings.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            let names = comma_list(findings.iter().map(|(name, _)| name));
             Cell::toned(names, findings.iter().map(|(_, severity)| *severity).max().map_or(Tone::Plain, tone))
         };
         std::iter::once(Cell::from(host.name.clone())).chain(stages().map(stage_cell)).collect::<Vec<_>>()

@@ -13,7 +13,9 @@ use crate::document::{
     Table, Tile, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{count_with_noun, cpu_list, grouped, known_text, microseconds, percent, rate};
+use crate::render::format::{
+    comma_list, count_with_noun, cpu_list, grouped, known_text, microseconds, percent, rate,
+};
 
 impl CommandResult for LoadReport {
     const SCHEMA: &'static str = "linerate.load/2";
@@ -194,14 +196,8 @@ fn generator_text(generator: &GeneratorDescription) -> String {
 }
 
 fn generator_facts(generator: &GeneratorDescription) -> Vec<Fact> {
-    let list = |items: Vec<String>| {
-        const MOST: usize = 8;
-        let hidden_count = items.len().saturating_sub(MOST);
-        let listed = items.into_iter().take(MOST).collect::<Vec<_>>().join(", ");
-        if hidden_count > 0 { format!("{listed} and {hidden_count} more") } else { listed }
-    };
     let mut facts = vec![
-        Fact::new("targets", list(generator.targets.iter().map(ToString::to_string).collect())),
+        Fact::new("targets", first_of(&generator.targets)),
         Fact::new("workload", format!("{}, {} bytes", generator.workload, generator.payload_bytes)),
         Fact::new("backend", generator.backend.clone()),
         Fact::new("threads, flows", format!("{}, {}", generator.threads, generator.flows)),
@@ -210,10 +206,20 @@ fn generator_facts(generator: &GeneratorDescription) -> Vec<Fact> {
         facts.push(Fact::new("CPUs", cpu_list(&generator.cpus)));
     }
     if !generator.sources.is_empty() {
-        facts.push(Fact::new("sources", list(generator.sources.iter().map(ToString::to_string).collect())));
+        facts.push(Fact::new("sources", first_of(&generator.sources)));
     }
     facts.extend(generator.fallbacks.iter().map(|fallback| Fact::new("fallback", fallback.clone())));
     facts
+}
+
+/// The first items, and the number of further ones.
+fn first_of<T: std::fmt::Display>(items: &[T]) -> String {
+    const MOST: usize = 8;
+    let listed = comma_list(items.iter().take(MOST));
+    match items.len().saturating_sub(MOST) {
+        0 => listed,
+        hidden_count => format!("{listed} and {hidden_count} more"),
+    }
 }
 
 /// The counts of a slot, as text.
@@ -269,7 +275,7 @@ fn codes_fact(codes: &[CodeCount]) -> Option<Fact> {
         };
         format!("{} {}{truncated_text}", code_name(code), grouped(code.count))
     });
-    (!codes.is_empty()).then(|| Fact::new("codes", texts.collect::<Vec<_>>().join(", ")))
+    (!codes.is_empty()).then(|| Fact::new("codes", comma_list(texts)))
 }
 
 pub(crate) fn code_name(code: &CodeCount) -> String {

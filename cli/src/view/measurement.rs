@@ -6,7 +6,7 @@ use linerate_tune::measure::{ChangeMeasurement, WindowOrder};
 use linerate_tune::plan::ChangeBenefit;
 
 use crate::document::{Block, Section};
-use crate::render::format::{count_with_noun, rate, ratio};
+use crate::render::format::{comma_list, count_with_noun, rate, ratio};
 use crate::view::comparison;
 use crate::view::ladder::verdict_name;
 
@@ -47,7 +47,7 @@ pub(crate) fn summary(measurement: &ChangeMeasurement) -> String {
     let deciding_figures = measurement.figures.iter().filter(|figure| figure.verdict == measurement.verdict);
     match measurement.verdict {
         ComparisonVerdict::NoDifferenceShown => "no difference shown".to_owned(),
-        _ => deciding_figures.map(comparison::ratio_words).collect::<Vec<_>>().join(", "),
+        _ => comma_list(deciding_figures.map(comparison::ratio_words)),
     }
 }
 

@@ -4,7 +4,7 @@ use linerate_lab::placement::{PlacementComparison, PlacementResult, ReceiverPlac
 
 use crate::document::{Audience, Cell, Document, Fact, Note, RangeChart, RangeRow, Section, Table};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{self, known_text, percent, plus_minus, rate, ratio};
+use crate::render::format::{self, comma_list, known_text, percent, plus_minus, rate, ratio};
 use crate::view::ladder::{comparison_cells, rates_chart};
 use crate::view::paths::{ns_as_microseconds, rate_row};
 
@@ -38,15 +38,12 @@ fn measured_placements(report: &PlacementComparison) -> impl Iterator<Item = (&P
 }
 
 fn verdict(report: &PlacementComparison) -> String {
-    let parts: Vec<String> = measured_placements(report)
-        .map(|(result, packets)| {
-            let versus = result.versus_first.as_ref();
-            let versus =
-                versus.map_or_else(String::new, |versus| format!(" ({})", ratio(versus.ratio.median)));
-            format!("{} {}{versus}", place(result.placement), rate(packets))
-        })
-        .collect();
-    format!("Packets per second that one thread reads: {}.", parts.join(", "))
+    let rates = measured_placements(report).map(|(result, packets)| {
+        let versus = result.versus_first.as_ref();
+        let versus = versus.map_or_else(String::new, |versus| format!(" ({})", ratio(versus.ratio.median)));
+        format!("{} {}{versus}", place(result.placement), rate(packets))
+    });
+    format!("Packets per second that one thread reads: {}.", comma_list(rates))
 }
 
 fn place(placement: ReceiverPlacement) -> &'static str {

@@ -12,7 +12,7 @@ use super::measurement;
 use super::tune_plan::value_text;
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{self, count_with_noun};
+use crate::render::format::{self, comma_list, count_with_noun};
 
 /// Makes a command line for the reader: `undo 3` becomes `linerate tune undo 3`, with the option
 /// for the state directory.
@@ -180,10 +180,9 @@ fn undo_notes(report: &UndoReport) -> Vec<Note> {
         ));
     }
     if !report.damaged_lines.is_empty() {
-        let numbers: Vec<String> = report.damaged_lines.iter().map(u64::to_string).collect();
         let text = format!(
             "Records of this tune in the journal are damaged (line {}); the settings in them are not restored.",
-            numbers.join(", ")
+            comma_list(&report.damaged_lines)
         );
         notes.push(Note { tone: Tone::Warn, ..Note::new(text) });
     }
@@ -297,12 +296,8 @@ pub(crate) fn journal_note(corruption: Option<&JournalCorruption>, journal: &str
 /// The damaged lines of the journal; empty for other corruption.
 pub(crate) fn journal_damage(corruption: &JournalCorruption, journal: &str) -> String {
     let JournalCorruption::Damaged { line, why, others } = corruption else { return String::new() };
-    let further_lines: Vec<String> = others.iter().map(u64::to_string).collect();
-    let further_text = if further_lines.is_empty() {
-        String::new()
-    } else {
-        format!(", and lines {} too", further_lines.join(", "))
-    };
+    let further_text =
+        if others.is_empty() { String::new() } else { format!(", and lines {} too", comma_list(others)) };
     format!(
         "{journal} line {line} is damaged ({why}){further_text}. All other records are read and can be undone. The content of a \
          damaged record is lost: compare the settings of its tune with `linerate tune history` and your own notes."

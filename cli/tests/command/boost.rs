@@ -1,14 +1,12 @@
 //! `linerate boost` on `linerate serve echo`. The receiver of a lab is the host.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::boost_servers::scene::{BoostServersTestHost, checked_output};
-use crate::support::{self, document_of, linerate, program, skip};
-use crate::tune::scene::output_text;
+use crate::boost_servers::scene::BoostServersTestHost;
+use crate::support::{self, checked_text, document_of, linerate, lines_of, output_text, program, skip};
 
 const PORT: &str = "5300";
 const PORT_NUMBER: u16 = 5300;
@@ -23,8 +21,9 @@ fn boost(host: &BoostServersTestHost, arguments: &[&str]) -> Output {
 }
 
 /// Runs `boost` and checks its exit status. Returns standard output and standard error.
+#[track_caller]
 fn expect(host: &BoostServersTestHost, status: i32, arguments: &[&str]) -> (String, String) {
-    checked_output(status, arguments, &boost(host, arguments))
+    checked_text(&boost(host, arguments), status)
 }
 
 fn assert_refused(output: &Output, words: &str) {
@@ -165,7 +164,7 @@ fn watch_boosts_a_restarted_server_again_and_ends_when_the_boost_is_undone() {
     let mut command = host.boost(&["apply", "--pid", &pid, "--yes", "--anyway", "--watch", "--look", "0.5"]);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watch = command.spawn().expect("the command starts");
-    let mut lines = BufReader::new(watch.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let mut lines = lines_of(&mut watch.stderr);
     let mut expect_line = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");
     // Only the boost of the running server is in effect, with all of its settings.
     let assert_in_effect = |host: &BoostServersTestHost, tune: u64| {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     TestDirectory, assert_refused, checked_document, document_of, errors_of, linerate, machine, text_of,
+    texts,
 };
 
 /// A result of `load` on an echo server.
@@ -75,8 +76,7 @@ fn ramps_are_compared_at_the_rates_they_share() {
     let slow = &directory.write("slow.json", &ramp);
     let output = linerate(&["load", "--compare", old, slow, "--json", "-"]);
     let document = checked_document(&output, 1, "linerate.comparison/1");
-    let figures = document["result"]["figures"].as_array().expect("figures");
-    let keys: Vec<&str> = figures.iter().filter_map(|figure| figure["key"].as_str()).collect();
+    let keys = texts(&document["result"]["figures"], "key");
     let of_rate = |rate| ["answered_per_second", "latency_p50_ns"].map(|key| format!("at {rate}/s: {key}"));
     assert_eq!(keys, [of_rate(200), of_rate(400)].concat());
     let warning = document["warnings"][0]["detail"].as_str().expect("a warning");

@@ -5,7 +5,7 @@ mod calls;
 use std::io::Read;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use linerate_testkit::fixture::fixture;
 use rustix::process::Signal;
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::schema::conforms;
 use crate::support::{
-    self, assert_refused, checked_document, document_of, errors_of, is_installed, is_root, linerate, signal,
-    skip, text_of,
+    self, assert_refused, checked_document, checked_text, document_of, errors_of, is_installed, is_root,
+    linerate, signal, skip, text_of, texts,
 };
 use crate::tune::scene::text;
 
@@ -26,15 +26,24 @@ fn without_run_fields(mut document: Value) -> Value {
     document
 }
 
+/// `linerate doctor` on the host in a directory or a capture.
+fn doctor(root: &Path, arguments: &[&str]) -> Output {
+    linerate(&[&["doctor", "--root", text(root)], arguments].concat())
+}
+
+fn diagnose(root: &Path) -> Value {
+    document_of(&doctor(root, &["--json", "-"]))
+}
+
+/// Saves a capture. Returns standard error.
+fn capture(file: &Path, arguments: &[&str]) -> String {
+    checked_text(&linerate(&[&["doctor", "capture", text(file)], arguments].concat()), 0).1
+}
+
 fn tree(name: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     fixture(name).expect("a fixture").write(directory.path()).expect("written");
     directory
-}
-
-fn ids(document: &Value) -> Vec<String> {
-    let findings = document["result"]["findings"].as_array().expect("findings");
-    findings.iter().map(|finding| finding["id"].as_str().expect("an id").to_owned()).collect()
 }
 
 #[test]
@@ -42,12 +51,10 @@ fn captures_give_the_same_document_as_their_host() {
     for name in ["makita-2016", "million-packets", "small-vm"] {
         let tree = tree(name);
         let file = tree.path().join("capture.tar.gz");
-        let capture = linerate(&["doctor", "capture", text(&file), "--root", text(tree.path())]);
-        assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
-        let diagnose = |root: &Path| {
-            without_run_fields(document_of(&linerate(&["doctor", "--root", text(root), "--json", "-"])))
-        };
-        assert_eq!(diagnose(tree.path()), diagnose(&file), "{name}");
+        capture(&file, &["--root", text(tree.path())]);
+        let [of_host, of_capture] =
+            [tree.path(), file.as_path()].map(|root| without_run_fields(diagnose(root)));
+        assert_eq!(of_host, of_capture, "{name}");
         assert_eq!(manifest(&file)["unix_seconds"], Value::Null, "the directory has no time");
     }
 }
@@ -58,12 +65,11 @@ fn anonymous_captures_keep_the_findings_and_hide_names() {
     for (host, name) in hosts {
         let tree = tree(host);
         let file = tree.path().join("capture.tar.gz");
-        let capture =
-            linerate(&["doctor", "capture", text(&file), "--anonymous", "--root", text(tree.path())]);
-        assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
-        let diagnose = |root: &Path| document_of(&linerate(&["doctor", "--root", text(root), "--json", "-"]));
+        capture(&file, &["--anonymous", "--root", text(tree.path())]);
         let (named, anonymous) = (diagnose(tree.path()), diagnose(&file));
-        assert_eq!(ids(&named), ids(&anonymous), "{host}");
+        let [ids, anonymous_ids] =
+            [&named, &anonymous].map(|document| texts(&document["result"]["findings"], "id"));
+        assert_eq!(ids, anonymous_ids, "{host}");
         let capture = unpacked(&file);
         assert!(named.to_string().contains(name) && !capture.contains(name), "{host}");
     }
@@ -83,12 +89,7 @@ fn a_capture_that_is_made_anonymous_later_hides_the_host_name() {
     std::fs::create_dir_all(&directory).expect("made");
     std::fs::write(directory.join("10-eth.link"), "# of db-7\n").expect("written");
     let file = tree.path().join("capture.tar.gz");
-    let anonymous = || {
-        let capture =
-            linerate(&["doctor", "capture", text(&file), "--anonymous", "--root", text(tree.path())]);
-        assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
-        (errors_of(&capture), unpacked(&file))
-    };
+    let anonymous = || (capture(&file, &["--anonymous", "--root", text(tree.path())]), unpacked(&file));
     let (errors, capture) = anonymous();
     assert!(errors.contains("the host name is unknown") && capture.contains("# of db-7"), "{errors}");
     let info = r#"{"schema": "linerate.capture/1", "version": "0.1.0", "host_name": "db-7.example"}"#;
@@ -112,10 +113,9 @@ fn manifest(file: &Path) -> Value {
 fn captures_of_this_machine_are_readable_and_private() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("here.tar.gz");
-    let capture = linerate(&["doctor", "capture", text(&file), "--interval", "0.2"]);
-    assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
+    capture(&file, &["--interval", "0.2"]);
     conforms(&manifest(&file), "linerate.capture/1");
-    let document = document_of(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
+    let document = diagnose(&file);
     let document = &document["result"];
     assert_eq!(document["live"], false);
     assert!(
@@ -125,15 +125,13 @@ fn captures_of_this_machine_are_readable_and_private() {
     );
     let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().expect("there").permissions());
     assert_eq!(mode & 0o077, 0, "other users can read the capture");
-    let failed = linerate(&["doctor", "--root", text(directory.path()), "--json", "-"]);
-    assert_eq!(failed.status.code(), Some(2));
+    assert_eq!(doctor(directory.path(), &["--json", "-"]).status.code(), Some(2));
 }
 
 #[test]
 fn json_has_the_documented_fields_and_sorts_findings_by_severity() {
     let tree = tree("makita-2016");
-    let output = linerate(&["doctor", "--root", text(tree.path()), "--json", "-"]);
-    let document = checked_document(&output, 1, "linerate.doctor/2");
+    let document = checked_document(&doctor(tree.path(), &["--json", "-"]), 1, "linerate.doctor/2");
     let document = &document["result"];
     for key in ["seconds_between_readings", "unknown", "counters", "stages"] {
         assert!(document.get(key).is_some(), "no {key}");
@@ -144,12 +142,7 @@ fn json_has_the_documented_fields_and_sorts_findings_by_severity() {
     {
         assert!(finding.get(key).is_some(), "no {key} in {finding}");
     }
-    let severities: Vec<&str> = document["findings"]
-        .as_array()
-        .expect("findings")
-        .iter()
-        .filter_map(|finding| finding["severity"].as_str())
-        .collect();
+    let severities = texts(&document["findings"], "severity");
     let rank = |name: &&str| ["high", "medium", "low", "note"].iter().position(|known| known == name);
     assert!(severities.iter().map(rank).is_sorted(), "{severities:?}");
 }
@@ -158,9 +151,7 @@ fn json_has_the_documented_fields_and_sorts_findings_by_severity() {
 fn healthy_hosts_have_no_findings_above_note() {
     for name in ["makita-2016-fixed", "small-vm"] {
         let tree = tree(name);
-        let status = |level: &str| {
-            linerate(&["doctor", "--root", text(tree.path()), "--fail-on", level]).status.code()
-        };
+        let status = |level: &str| doctor(tree.path(), &["--fail-on", level]).status.code();
         assert_eq!((status("low"), status("note")), (Some(0), Some(1)), "{name}");
     }
 }
@@ -172,13 +163,11 @@ fn exit_status_follows_fail_on() {
     std::fs::create_dir_all(bare.path().join("proc/sys/kernel")).expect("made");
     std::fs::write(bare.path().join("proc/sys/kernel/osrelease"), "4.6.3\n").expect("written");
     let faulty = tree("makita-2016");
-    let run = |tree: &Path, level: &str| {
-        linerate(&["doctor", "--root", text(tree), "--fail-on", level]).status.code()
-    };
+    let run = |tree: &Path, level: &str| doctor(tree, &["--fail-on", level]).status.code();
     assert_eq!((run(bare.path(), "low"), run(bare.path(), "note")), (Some(0), Some(1)));
     assert_eq!((run(faulty.path(), "high"), run(faulty.path(), "low")), (Some(1), Some(1)));
     let page = faulty.path().join("page.html");
-    linerate(&["doctor", "--root", text(faulty.path()), "--html", text(&page)]);
+    doctor(faulty.path(), &["--html", text(&page)]);
     assert!(std::fs::read_to_string(&page).expect("written").contains("<svg"));
 }
 
@@ -270,8 +259,7 @@ fn links_and_processes_gone_at_the_second_reading_are_unknown() {
     for path in ["later/sys/class/net/eth2", "later/proc/3021"] {
         std::fs::remove_dir_all(tree.path().join(path)).expect("it was there");
     }
-    let output = linerate(&["doctor", "--root", text(tree.path()), "--pid", "3021", "--json", "-"]);
-    let document = document_of(&output);
+    let document = document_of(&doctor(tree.path(), &["--pid", "3021", "--json", "-"]));
     let unknown = document["result"]["unknown"].as_array().expect("a list");
     for name in ["link[eth2]", "process 3021"] {
         let entry =
@@ -283,26 +271,25 @@ fn links_and_processes_gone_at_the_second_reading_are_unknown() {
 #[test]
 fn interval_requires_a_capture_with_two_readings() {
     let tree = tree("million-packets");
-    let run = || linerate(&["doctor", "--root", text(tree.path()), "--interval", "1"]);
+    let run = || doctor(tree.path(), &["--interval", "1"]);
     assert_eq!(run().status.code(), Some(1));
     std::fs::remove_dir_all(tree.path().join("later")).expect("it was there");
-    let output = run();
-    assert_refused(&output, "holds one reading");
+    assert_refused(&run(), "holds one reading");
 }
 
 #[test]
 fn node_problem_detector_output_is_one_line_of_at_most_80_characters() {
     let (bad, fine) = (tree("makita-2016"), tree("makita-2016-fixed"));
     let options = ["--output", "node-problem-detector", "--fail-on", "high"];
-    let check = |root: &str, status: i32, words: &str| {
-        let output = linerate(&[&["doctor", "--root", root], options.as_slice()].concat());
+    let check = |root: &Path, status: i32, words: &str| {
+        let output = doctor(root, &options);
         assert_eq!(output.status.code(), Some(status));
         let line = text_of(&output);
         assert!(line.contains(words) && line.lines().count() == 1 && line.trim().len() <= 80, "{line}");
     };
-    check(text(bad.path()), 1, " findings: ");
-    check(text(fine.path()), 0, "0 findings");
-    check("no-such-directory", 2, "no-such-directory");
+    check(bad.path(), 1, " findings: ");
+    check(fine.path(), 0, "0 findings");
+    check(Path::new("no-such-directory"), 2, "no-such-directory");
 }
 
 #[test]

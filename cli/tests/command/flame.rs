@@ -12,7 +12,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
 
 use crate::support::{
-    self, TestDirectory, has_two_cpus, is_root, program, read_document, skip, start_lab, text_of,
+    self, TestDirectory, has_two_cpus, program, read_document, skip, start_root_lab, text_of,
 };
 
 const PORT: u16 = 4054;
@@ -29,10 +29,7 @@ const ATTEMPTS: u32 = 3;
 /// Prints a SKIP line and returns `None` without root, without two CPUs or if no lab can be
 /// created.
 fn lab() -> Option<Lab> {
-    if !has_two_cpus() || !is_root() {
-        return None;
-    }
-    start_lab(Lab::builder())
+    if has_two_cpus() { start_root_lab(Lab::builder()) } else { None }
 }
 
 fn pin(cpu: usize) {

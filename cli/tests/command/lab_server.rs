@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::support::{
     TestDirectory, assert_refused, document_of, errors_of, is_installed, is_root, linerate, machine, program,
+    step,
 };
 
 const NSD: &str = "nsd";
@@ -37,10 +38,7 @@ fn lab_measures_restarts_and_boosts_nsd() {
     let _machine = machine();
     let report = measure("nsd", "12", "irq-affinity-rps,reuseport,steer-by-cpu,batch-syscalls");
     assert_eq!(report["config"]["server"]["name"], "nsd");
-    let step = |id: &str| {
-        let mut steps = report["steps"].as_array().expect("steps").iter();
-        steps.find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id} is missing: {report}"))
-    };
+    let step = |id: &str| step(&report, id);
     for id in ["baseline", "irq-affinity-rps", "reuseport", "steer-by-cpu"] {
         assert!(step(id)["transactions_per_second"]["median"].as_f64() > Some(100.0), "{id}: {report}");
     }

@@ -8,8 +8,8 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{errors_of, machine, program, read_document, signal, within};
-use crate::tune::scene::{TuneTestLab, output_text};
+use crate::support::{checked_text, machine, output_text, program, read_document, signal, texts, within};
+use crate::tune::scene::TuneTestLab;
 use generators::SshTestGenerators;
 
 /// A run whose figures do not matter ends its searches soon at a rate that always holds.
@@ -23,14 +23,6 @@ fn envelope(scene: &TuneTestLab) -> Value {
 
 fn report(scene: &TuneTestLab) -> Value {
     envelope(scene)["result"].take()
-}
-
-fn ids(report: &Value) -> Vec<&str> {
-    report["steps"].as_array().expect("steps").iter().filter_map(|step| step["id"].as_str()).collect()
-}
-
-fn kinds(warnings: &Value) -> Vec<&str> {
-    warnings.as_array().expect("warnings").iter().filter_map(|warning| warning["kind"].as_str()).collect()
 }
 
 /// A host with generators.
@@ -47,11 +39,10 @@ impl LadderTestHost {
     }
 
     /// Runs a ladder to its end and checks its exit status. Returns standard error.
+    #[track_caller]
     fn expect(&self, status: i32, arguments: &[&str]) -> String {
         let output = self.generators.ladder(&self.scene, arguments).output().expect("started");
-        let (out, err) = output_text(&output);
-        assert_eq!(output.status.code(), Some(status), "{out}{err}");
-        err
+        checked_text(&output, status).1
     }
 
     /// Starts a run of the step xps and returns once its setting is in effect.
@@ -83,7 +74,7 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
 
     let err = host.expect(0, &[&["--steps", "xps,gro-off"][..], &LOW_RATE].concat());
     let report = report(scene);
-    assert_eq!(ids(&report), ["baseline", "xps", "gro-off"]);
+    assert_eq!(texts(&report["steps"], "id"), ["baseline", "xps", "gro-off"]);
     for step in report["steps"].as_array().expect("steps") {
         assert_eq!(step["applied"], true, "{step}");
     }
@@ -107,14 +98,13 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
             let generator = generators.processes().into_iter().max().expect("a generator runs");
             signal(generator.cast_unsigned(), Signal::KILL);
         }
-        let output = child.wait_with_output().expect("it ends");
-        assert_eq!(output.status.code(), Some(2), "{kind}: {}", errors_of(&output));
+        checked_text(&child.wait_with_output().expect("it ends"), 2);
         let report = self::report(scene);
         let steps = &report["steps"];
-        assert_eq!(ids(&report), ["baseline", "xps"], "{kind}");
+        assert_eq!(texts(steps, "id"), ["baseline", "xps"], "{kind}");
         assert!(steps[0]["transactions_per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
-        assert!(kinds(&steps[1]["warnings"]).contains(&kind), "{}", steps[1]);
-        assert!(kinds(&envelope(scene)["warnings"]).contains(&"interrupted"));
+        assert!(texts(&steps[1]["warnings"], "kind").contains(&kind), "{}", steps[1]);
+        assert!(texts(&envelope(scene)["warnings"], "kind").contains(&"interrupted"));
         within(20, "the generators end", || generators.processes().is_empty());
         host.scene.assert_undone(&before);
     }

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::schema::conforms;
 use crate::support::{
-    TestDirectory, assert_refused, checked_document, count, document_of, errors_of, is_root, linerate,
-    machine, program, read_document, run_on, start_lab, text_of,
+    TestDirectory, assert_refused, checked_document, count, document_of, errors_of, linerate, machine,
+    program, read_document, run_on, start_root_lab, text_of,
 };
 
 fn service(builder: ReflectorBuilder) -> (RunningReflector, String) {
@@ -68,10 +68,7 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
 
 #[test]
 fn search_with_sockets_over_veth_is_a_lower_bound() {
-    if !is_root() {
-        return;
-    }
-    let Some(lab) = start_lab(Lab::builder()) else { return };
+    let Some(lab) = start_root_lab(Lab::builder()) else { return };
     let _machine = machine();
     let echo = || Reflector::builder().address(([198, 18, 0, 1], 7777)).token_bucket(5_000.0, 100).start();
     let _service = lab.receiver().run(echo).expect("the host runs").expect("a service");

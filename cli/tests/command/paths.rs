@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::support::{
     TestDirectory, can_make_labs, checked_document, document_of, errors_of, is_root, linerate, machine,
-    program, signal, within,
+    program, signal, texts, within,
 };
 
 #[test]
@@ -22,8 +22,7 @@ fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
         linerate(&["lab", "paths", "--paths", "tap,ipvlan", "--samples", "4", "--json", "-", "--html", page]);
     let document = checked_document(&output, 0, "linerate.paths/1");
     let paths = document["result"]["paths"].as_array().expect("paths");
-    let names: Vec<&str> = paths.iter().filter_map(|path| path["name"].as_str()).collect();
-    assert_eq!(names, ["host", "ipvlan", "tap"]);
+    assert_eq!(texts(&document["result"]["paths"], "name"), ["host", "ipvlan", "tap"]);
     for path in paths.iter().filter(|path| path["skipped_because"].is_null()) {
         let cost = &path["cost"];
         let figure = |key: &str| cost[key].as_f64().unwrap_or_else(|| panic!("{key} of {path}"));

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{TestDirectory, can_make_labs, checked_document, is_root, linerate, machine};
+use crate::support::{TestDirectory, can_make_labs, checked_document, is_root, linerate, machine, texts};
 
 #[test]
 fn each_placement_is_measured_or_skipped_with_a_reason() {
@@ -17,7 +17,7 @@ fn each_placement_is_measured_or_skipped_with_a_reason() {
     let output = linerate(&["lab", "placement", "--samples", "4", "--json", "-", "--html", page]);
     let document = checked_document(&output, 0, "linerate.placement/1");
     let placements = document["result"]["placements"].as_array().expect("placements");
-    let names: Vec<&str> = placements.iter().filter_map(|result| result["placement"].as_str()).collect();
+    let names = texts(&document["result"]["placements"], "placement");
     assert_eq!(names, ["same-cpu", "smt-sibling", "other-core", "other-node"]);
     let (measured, skipped): (Vec<&Value>, Vec<&Value>) =
         placements.iter().partition(|result| result["skipped_because"].is_null());

@@ -2,7 +2,9 @@
 
 use std::process::Output;
 
-use crate::support::{TestDirectory, assert_refused, checked_document, document_of, linerate, read_document};
+use crate::support::{
+    TestDirectory, assert_refused, checked_document, document_of, linerate, read_document, step,
+};
 
 fn predict(run: &str, arguments: &[&str]) -> Output {
     let file = format!("{}/../docs/runs/{run}.json", env!("CARGO_MANIFEST_DIR"));
@@ -34,8 +36,7 @@ fn gains_here_are_predicted_for_the_cpus_of_the_server() {
     (testbed["server_cpus"], testbed["shares_cpus"]) = (vec![0].into(), false.into());
     let path = directory.write("run.json", run);
     let document = document_of(&linerate(&["lab", "predict", &path, "--cpus", "20", "--json", "-"]));
-    let steps = document["result"]["steps"].as_array().expect("steps");
-    let reuseport = steps.iter().find(|step| step["id"] == "reuseport").expect("a step");
+    let reuseport = step(&document["result"], "reuseport");
     // On one CPU, no datagram is read on another CPU than it arrived on.
     assert!(reuseport["local_ratio"].as_f64() >= Some(1.0), "{reuseport}");
 }

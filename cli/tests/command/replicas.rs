@@ -163,11 +163,10 @@ fn boost_run_reports_servers_that_cannot_be_replicated() {
     run.until("has 2 sockets of udp 0.0.0.0:5300");
     run.end(Signal::TERM, 0);
     // A server that already uses the port.
-    let mut first = host.server(&[]).spawn().expect("it starts");
-    within(10, "the server is there", || !host.copies().is_empty());
+    let first = host.start_server(&[]);
     let output = host.refusal(&two, &[]);
     assert!(output.contains("could not bind udp port 5300: a server outside"), "{output}");
-    first.kill().and_then(|()| first.wait()).expect("a child");
+    drop(first);
     host.assert_all_removed();
     let failed = Command::new(crate::support::program())
         .args(["boost", "run", "--replicas", "2", "--", "/nonexistent/server"])

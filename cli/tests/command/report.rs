@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::support::{TestDirectory, assert_refused, checked_document, document_of, linerate, program};
+use crate::support::{
+    TestDirectory, assert_refused, checked_document, document_of, linerate, program, texts,
+};
 
 #[test]
 fn report_joins_results_and_lists_unreadable_files() {
@@ -16,10 +18,7 @@ fn report_joins_results_and_lists_unreadable_files() {
 
     let report = linerate(&["report", &runs.path().display().to_string(), "--json", "-", "--html", &page]);
     let document = checked_document(&report, 0, "linerate.report/2");
-    let files = |list: &str| -> Vec<String> {
-        let rows = document["result"][list].as_array().expect("a list");
-        rows.iter().map(|row| row["file"].as_str().expect("a file").to_owned()).collect()
-    };
+    let files = |list: &str| texts(&document["result"][list], "file");
     assert_eq!(files("results").len(), 1, "{document}");
     assert!(files("results")[0].ends_with("doctor.json"), "{document}");
     let unread_files = files("unread");

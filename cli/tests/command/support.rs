@@ -49,6 +49,19 @@ pub(crate) fn document_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", errors_of(output)))
 }
 
+/// Standard output and standard error of a command, whose exit status has to be this.
+#[track_caller]
+pub(crate) fn checked_text(output: &Output, status: i32) -> (String, String) {
+    let (out, err) = output_text(output);
+    assert_eq!(output.status.code(), Some(status), "{out}{err}");
+    (out, err)
+}
+
+/// Standard output and standard error of a command.
+pub(crate) fn output_text(output: &Output) -> (String, String) {
+    (text_of(output), errors_of(output))
+}
+
 /// The document that a command printed. Its schema and the exit status have to be these.
 pub(crate) fn checked_document(output: &Output, status: i32, schema: &str) -> Value {
     assert_eq!(output.status.code(), Some(status), "{}", errors_of(output));
@@ -65,6 +78,17 @@ pub(crate) fn read_document(path: impl AsRef<Path>) -> Value {
 /// A number in a document.
 pub(crate) fn count(document: &Value, key: &str) -> u64 {
     document[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {document:#}"))
+}
+
+/// The texts that the items of a list have under a key.
+pub(crate) fn texts<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
+    list.as_array().expect("a list").iter().filter_map(|item| item[key].as_str()).collect()
+}
+
+/// The step of a ladder's result with this ID.
+pub(crate) fn step<'a>(result: &'a Value, id: &str) -> &'a Value {
+    let mut steps = result["steps"].as_array().expect("steps").iter();
+    steps.find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id} is missing: {result}"))
 }
 
 /// Fails unless a command ended with status 2 and one line on standard error that contains `words`.
@@ -189,6 +213,11 @@ pub(crate) fn start_lab(builder: LabBuilder) -> Option<Lab> {
     builder.start().map_err(skip).ok()
 }
 
+/// Starts a lab like `start_lab`, but only as root.
+pub(crate) fn start_root_lab(builder: LabBuilder) -> Option<Lab> {
+    if is_root() { start_lab(builder) } else { None }
+}
+
 pub(crate) fn start_echo(host: &LabHost, address: SocketAddr) -> RunningReflector {
     let start = || Reflector::builder().address(address).start();
     host.run(start).expect("the host runs").expect("an echo server")
@@ -225,13 +254,18 @@ pub(crate) fn shell(host: &LabHost, script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
+/// The lines that a program prints.
+pub(crate) fn lines_of<R: Read>(output: &mut Option<R>) -> impl Iterator<Item = String> + use<R> {
+    BufReader::new(output.take().expect("a pipe")).lines().map_while(Result::ok)
+}
+
 /// Reads a program's output up to the first line with a value. Returns the value and the lines
 /// before it. Later lines are read, too, so that the program never waits for a full pipe.
 pub(crate) fn await_line<T>(
     output: &mut Option<impl Read + Send + 'static>,
     parse: impl Fn(&str) -> Option<T>,
 ) -> (T, Vec<String>) {
-    let mut lines = BufReader::new(output.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut lines = lines_of(output);
     let mut before = Vec::new();
     let value = lines.by_ref().find_map(|line| {
         let value = parse(&line);

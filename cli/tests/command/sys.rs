@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::io;
 
+use linerate_lab::LabHost;
 use rustix::ioctl::{Setter, ioctl};
+
+use crate::support::skip;
 
 /// `TUNSETIFF` of linux/if_tun.h.
 const TUN_SET_INTERFACE: rustix::ioctl::Opcode = 0x4004_54ca;
@@ -15,21 +18,26 @@ const PAGES: u16 = 0x0030;
 /// Bytes of `struct ifreq`.
 const REQUEST_BYTES: usize = 40;
 
-/// Creates `tun0` in the network namespace of this thread. The device exists while the file is
-/// open. No process reads it.
-pub(crate) fn open_tun() -> io::Result<File> {
-    open(b"tun0", TUN)
+/// Creates `tun0` on a host. The device exists while the file is open. No process reads it. Prints a
+/// SKIP line and returns `None` if the device cannot be created.
+pub(crate) fn open_tun(host: &LabHost) -> Option<File> {
+    open_on(host, b"tun0", TUN)
 }
 
 /// Creates `tap0` in the same way.
-pub(crate) fn open_tap() -> io::Result<File> {
-    open(b"tap0", TAP)
+pub(crate) fn open_tap(host: &LabHost) -> Option<File> {
+    open_on(host, b"tap0", TAP)
 }
 
 /// Creates `tap0` as a device that receives into pages: the linear part of a packet is the first
 /// buffer of a vectored write.
-pub(crate) fn open_tap_with_pages() -> io::Result<File> {
-    open(b"tap0", TAP | PAGES)
+pub(crate) fn open_tap_with_pages(host: &LabHost) -> Option<File> {
+    open_on(host, b"tap0", TAP | PAGES)
+}
+
+fn open_on(host: &LabHost, name: &[u8; 4], flags: u16) -> Option<File> {
+    let device = host.run(|| open(name, flags)).expect("the host runs");
+    device.map_err(|error| skip(format!("/dev/net/tun: {error}"))).ok()
 }
 
 fn open(name: &[u8; 4], flags: u16) -> io::Result<File> {

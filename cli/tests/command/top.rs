@@ -6,7 +6,7 @@ mod without_terminal;
 use linerate_lab::Lab;
 use screen::TmuxTerminal;
 
-use crate::support::{TestDirectory, is_root, shell, start_echo, start_lab, within};
+use crate::support::{TestDirectory, shell, start_echo, start_root_lab, within};
 
 /// The receiver's address, and a port for an echo server there.
 const ECHO: &str = "198.18.0.1:4077";
@@ -100,5 +100,5 @@ fn sigterm_restores_the_terminal_and_replay_steps_through_a_recording() {
 
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab() -> Option<Lab> {
-    if is_root() { start_lab(Lab::builder().queues(2)) } else { None }
+    start_root_lab(Lab::builder().queues(2))
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result, bail, ensure};
 use linerate_testkit::reflector::installed::find;
 
 use crate::stage::{CommandResult, ExampleTestbed};
@@ -37,8 +38,8 @@ HOST=$1 PATH=$2 exec /bin/sh -c "$3"
 
 /// Runs commands as if on the host whose copy is in `directory`. The error names the first command
 /// that fails.
-pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String]) -> Result<(), String> {
-    let programs = programs(stage).map_err(|e| format!("the stand-ins: {e}"))?;
+pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String]) -> Result<()> {
+    let programs = programs(stage).context("the stand-ins")?;
     let files = |folder: &str| files_below(&directory.join(folder));
     let before = [files("sys"), files("proc")].concat();
     let lines = commands.iter().enumerate().map(|(number, command)| {
@@ -49,22 +50,20 @@ pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String])
     let mut command = stage.command_inside();
     command.args(wrapper).arg(directory).arg(programs).arg(script);
     let CommandResult { status, stderr, .. } = stage.run_to_end(command)?;
-    if !status.success() {
-        return Err(format!("{}\nended with {status}\n{stderr}", commands.join("\n")));
-    }
-    update_derived_files(directory).map_err(|e| e.to_string())?;
+    ensure!(status.success(), "{}\nended with {status}\n{stderr}", commands.join("\n"));
+    update_derived_files(directory)?;
     // A write creates no file in /proc or /sys. Only `ethtool -L` adds files, for queues.
     let known_files: BTreeSet<PathBuf> = before.into_iter().collect();
     let is_new =
         |path: &PathBuf| !known_files.contains(path) && !path.display().to_string().contains("/queues/");
     match [files("sys"), files("proc")].concat().into_iter().find(is_new) {
-        Some(path) => Err(format!("there is no {} to write to", path.display())),
+        Some(path) => bail!("there is no {} to write to", path.display()),
         None => Ok(()),
     }
 }
 
 /// The directory with all programs that the commands can use.
-fn programs(stage: &ExampleTestbed) -> std::io::Result<PathBuf> {
+fn programs(stage: &ExampleTestbed) -> Result<PathBuf> {
     let directory = stage.path("programs");
     if directory.exists() {
         return Ok(directory);
@@ -76,8 +75,8 @@ fn programs(stage: &ExampleTestbed) -> std::io::Result<PathBuf> {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }
     for name in REAL {
-        let missing = || std::io::Error::other(format!("{name} is not installed"));
-        symlink(find(name).ok_or_else(missing)?, directory.join(name))?;
+        let program = find(name).with_context(|| format!("{name} is not installed"))?;
+        symlink(program, directory.join(name))?;
     }
     Ok(directory)
 }

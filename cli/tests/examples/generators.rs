@@ -4,13 +4,15 @@
 use std::fs;
 use std::path::Path;
 
+use anyhow::Result;
+
 use crate::mark::ExampleHost;
 use crate::stage::{CommandResult, ExampleTestbed};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// Starts their sshd for the examples of one block.
-pub(crate) fn raise(stage: &mut ExampleTestbed) -> Result<(), String> {
+pub(crate) fn raise(stage: &mut ExampleTestbed) -> Result<()> {
     stage.raise_lab()?;
     let keys = stage.path("ssh");
     if !keys.exists() {
@@ -21,9 +23,9 @@ pub(crate) fn raise(stage: &mut ExampleTestbed) -> Result<(), String> {
 }
 
 /// Writes keys, settings, names and addresses.
-fn make(stage: &ExampleTestbed, keys: &Path) -> Result<(), String> {
-    fs::create_dir(keys).map_err(|e| e.to_string())?;
-    let write = |name: &str, text: String| fs::write(keys.join(name), text).map_err(|e| e.to_string());
+fn make(stage: &ExampleTestbed, keys: &Path) -> Result<()> {
+    fs::create_dir(keys)?;
+    let write = |name: &str, text: String| fs::write(keys.join(name), text);
     let keys = keys.display();
     write(
         "client",
@@ -57,7 +59,7 @@ pub(crate) fn is_interrupted_run(
     stage: &ExampleTestbed,
     command: &str,
     result: &CommandResult,
-) -> Result<bool, String> {
+) -> Result<bool> {
     stage.run_or_fail("linerate tune status | grep -q '^No tune is in effect'", ExampleHost::Server)?;
     let output = format!("{}{}", result.stdout, result.stderr);
     let has_report = !command.contains("--html report.html")

@@ -20,6 +20,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use anyhow::{Context as _, Result, anyhow, ensure};
 use linerate_testkit::reflector::installed::find;
 use linerate_testkit::skip;
 
@@ -238,7 +239,7 @@ fn examples_run_and_print_the_documented_output() {
         return skip(test, "requires root");
     }
     if let Err(why) = ExampleTestbed::new() {
-        return skip(test, why);
+        return skip(test, format!("{why:#}"));
     }
     let subcommands = subcommands();
     // Authors can select documents by name.
@@ -310,13 +311,13 @@ fn run_document(file: &str, document: &MarkdownDocument, subcommands: &[String])
             }
             Ok(BlockAction::File(name)) => {
                 let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
-                stage.write(&name, &block.text).map_err(|why| format!("{name} cannot be written: {why}"))
+                stage.write(&name, &block.text).with_context(|| format!("{name} cannot be written"))
             }
             Ok(BlockAction::Output(of)) => check_output(&block.text, of.as_deref(), &outputs),
             _ => Ok(()),
         };
         if let Err(why) = outcome {
-            let _ = writeln!(wrong, "{file}:{}: {why}\n", block.line);
+            let _ = writeln!(wrong, "{file}:{}: {why:#}\n", block.line);
         }
     }
     if stage.is_some() {
@@ -326,17 +327,15 @@ fn run_document(file: &str, document: &MarkdownDocument, subcommands: &[String])
 }
 
 /// Whether the output of all commands that contain `of` has the shape of the shown output.
-fn check_output(documented: &str, of: Option<&str>, outputs: &[PrintedOutput]) -> Result<(), String> {
+fn check_output(documented: &str, of: Option<&str>, outputs: &[PrintedOutput]) -> Result<()> {
     let of = of.unwrap_or_default();
     let stdout: Vec<&str> = outputs
         .iter()
         .filter(|output| output.command.contains(of))
         .map(|output| output.stdout.as_str())
         .collect();
-    match stdout.is_empty() {
-        true => Err(format!("output of nothing that was run: {of}")),
-        false => shape::difference(documented, &stdout.concat()).map_or(Ok(()), Err),
-    }
+    ensure!(!stdout.is_empty(), "output of nothing that was run: {of}");
+    shape::difference(documented, &stdout.concat()).map_or(Ok(()), |difference| Err(anyhow!(difference)))
 }
 
 /// Runs the commands of a block and returns their output.
@@ -344,23 +343,23 @@ fn run(
     stage: &mut ExampleTestbed,
     block: &FencedBlock,
     setting: &ExampleSettings,
-) -> Result<Vec<PrintedOutput>, String> {
+) -> Result<Vec<PrintedOutput>> {
     let mut outputs = Vec::new();
     if let Some(name) = &setting.fixture {
         stage.put_fixture(name)?;
     }
     for line in shell::lines(&setting.before.join("\n")) {
-        stage.prepare(&line, setting).map_err(|why| format!("before it, {}: {why}", line.text))?;
+        stage.prepare(&line, setting).with_context(|| format!("before it, {}", line.text))?;
     }
     if setting.generators {
-        generators::raise(stage).map_err(|why| format!("no generators: {why}"))?;
+        generators::raise(stage).context("no generators")?;
     }
     for line in shell::lines(&block.text) {
         if let Some(refusal) = setting.broken_off {
-            broken_off::make(stage, refusal).map_err(|why| format!("no tune that broke off: {why}"))?;
+            broken_off::make(stage, refusal).context("no tune that broke off")?;
         }
         let start = Instant::now();
-        let result = stage.run(&line, setting).map_err(|why| format!("{}\n{why}", line.text))?;
+        let result = stage.run(&line, setting).with_context(|| line.text.clone())?;
         let Some(result) = result else { continue };
         println!("  {:6.2} s  {}  {}", start.elapsed().as_secs_f64(), result.status, line.text.trim());
         let is_well = match setting.broken_off {
@@ -368,12 +367,7 @@ fn run(
             Some(RefusalState::Stays) => result.status.code() == Some(2),
             _ => result.is_well(!setting.interrupts.is_empty()),
         };
-        if !is_well {
-            return Err(format!(
-                "{}\nended with {}\n{}{}",
-                line.text, result.status, result.stdout, result.stderr
-            ));
-        }
+        ensure!(is_well, "{}\nended with {}\n{}{}", line.text, result.status, result.stdout, result.stderr);
         outputs.push(PrintedOutput { command: line.text, stdout: result.stdout });
     }
     Ok(outputs)

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::copy;
@@ -58,22 +59,19 @@ impl DoctorFinding {
 
 /// Runs all commands of the fix, of which the page shows the first ones. Compares doctor's findings
 /// before and after.
-pub(crate) fn carry_out(
-    stage: &mut ExampleTestbed,
-    id: &str,
-    block: &FencedBlock,
-    host: &str,
-) -> Result<(), String> {
+pub(crate) fn carry_out(stage: &mut ExampleTestbed, id: &str, block: &FencedBlock, host: &str) -> Result<()> {
     // Another fix may have changed the directory.
     let _ = fs::remove_dir_all(stage.path("work").join(host));
     stage.put_fixture(host)?;
     let before = findings(stage, host, id)?;
-    let Some(finding) = before.first() else { return Err(format!("{id} is not found on {host}")) };
+    let finding = before.first().with_context(|| format!("{id} is not found on {host}"))?;
     let lines: Vec<String> = finding.commands.iter().map(|command| command.replace('\n', " ")).collect();
     let documented: Vec<&str> = block.text.lines().collect();
-    if documented.is_empty() || !documented.iter().eq(lines.iter().take(documented.len())) {
-        return Err(format!("doctor advises other commands:\n{}", lines.join("\n")));
-    }
+    ensure!(
+        !documented.is_empty() && documented.iter().eq(lines.iter().take(documented.len())),
+        "doctor advises other commands:\n{}",
+        lines.join("\n")
+    );
     // Fixes all readings of the host, as if the fix came before them.
     let copy = stage.path("work").join(host);
     for reading in [copy.clone(), copy.join("later")].iter().filter(|reading| reading.exists()) {
@@ -84,7 +82,7 @@ pub(crate) fn carry_out(
 
 /// Whether doctor no longer reports the worst of these findings. For findings in `COUNTED`: whether
 /// the evidence has another value.
-fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), String> {
+fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<()> {
     let Some(finding) = before.first() else { return Ok(()) };
     let Some((_, what)) = COUNTED.iter().find(|(counted, _)| *counted == finding.id) else {
         let remaining = after.iter().find(|other| other.title == finding.title);
@@ -94,28 +92,27 @@ fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), Str
             {
                 Ok(())
             }
-            Some(remaining) => Err(format!("after that, doctor still finds: {}", remaining.title)),
+            Some(remaining) => bail!("after that, doctor still finds: {}", remaining.title),
             None => Ok(()),
         };
     };
-    let Some(remaining) = after.first() else {
-        return Err(format!("{} is gone, so COUNTED need not list it", finding.id));
-    };
+    let gone = || format!("{} is gone, so COUNTED need not list it", finding.id);
+    let remaining = after.first().with_context(gone)?;
     match (finding.evidence(what), remaining.evidence(what)) {
         (Some(before), now) if Some(before) != now => Ok(()),
-        (_, now) => Err(format!("after that, {what} is {now:?}")),
+        (_, now) => bail!("after that, {what} is {now:?}"),
     }
 }
 
 /// doctor's findings with this ID, worst first.
-fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<DoctorFinding>, String> {
+fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<DoctorFinding>> {
     let text = format!("linerate doctor --root {host} --json doctor.json");
     let result = stage.run(&ShellCommand { text, background: false }, &ExampleSettings::default())?;
     if let Some(result) = result.filter(|result| !result.is_well(false)) {
-        return Err(format!("doctor --root {host} ended with {}\n{}", result.status, result.stderr));
+        bail!("doctor --root {host} ended with {}\n{}", result.status, result.stderr);
     }
-    let text = fs::read_to_string(stage.path("work/doctor.json")).map_err(|e| e.to_string())?;
-    let output: DoctorOutput = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let text = fs::read_to_string(stage.path("work/doctor.json"))?;
+    let output: DoctorOutput = serde_json::from_str(&text)?;
     Ok(output.result.findings.into_iter().filter(|finding| finding.id == id).collect())
 }
 
@@ -132,7 +129,7 @@ fn is_fixed_rejects_fixes_that_change_nothing() {
         commands: Vec::new(),
     };
     let judge = |id: &str, now: u32| is_fixed(&[finding(id, 1)], &[finding(id, now)]);
-    assert!(judge("irq.stacked", 2).is_err_and(|why| why.contains("still finds: as it was")));
+    assert!(judge("irq.stacked", 2).is_err_and(|why| why.to_string().contains("still finds: as it was")));
     assert!(is_fixed(&[finding("irq.stacked", 1)], &[]).is_ok());
     for (id, _) in COUNTED {
         assert!(judge(id, 1).is_err() && judge(id, 2).is_ok(), "{id}");

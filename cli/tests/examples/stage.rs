@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::mark::{ExampleHost, ExampleSettings, InterruptTrigger};
@@ -34,9 +35,8 @@ pub(crate) struct ExampleTestbed {
     directory: tempfile::TempDir,
     /// Keeps the private directories until its standard input is closed.
     holder: Child,
-    lab: bool,
-    /// The process id of the lab's server, which examples call `$PID`.
-    server: Option<u32>,
+    /// The lab's server, whose process id examples call `$PID`, and its load; empty without a lab.
+    lab: Vec<Child>,
     /// Programs that run in the background.
     background: Vec<BackgroundProgram>,
 }
@@ -57,15 +57,15 @@ pub(crate) struct CommandResult {
 
 impl ExampleTestbed {
     /// Fails if no private mount namespace can be created.
-    pub(crate) fn new() -> Result<Self, String> {
-        let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
+    pub(crate) fn new() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
         for name in ["bin", "etc", "work", "work/bin"] {
-            fs::create_dir(directory.path().join(name)).map_err(|e| e.to_string())?;
+            fs::create_dir(directory.path().join(name))?;
         }
-        symlink(program(), directory.path().join("bin/linerate")).map_err(|e| e.to_string())?;
+        symlink(program(), directory.path().join("bin/linerate"))?;
         // As in a checkout, for examples that name files of the repository.
-        let share = crate::root().join("share").canonicalize().map_err(|e| e.to_string())?;
-        symlink(share, directory.path().join("work/share")).map_err(|e| e.to_string())?;
+        let share = crate::root().join("share").canonicalize()?;
+        symlink(share, directory.path().join("work/share"))?;
         let script = "cp -a /etc/. etc && mount --bind etc /etc && mount -t tmpfs none /run \
                       && mount -t tmpfs none /var/lib && echo ready && exec cat";
         let mut holder = Command::new("unshare")
@@ -75,15 +75,15 @@ impl ExampleTestbed {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|e| format!("unshare: {e}"))?;
+            .context("unshare")?;
         let mut line = String::new();
         let stdout = holder.stdout.as_mut().expect("a pipe");
         let _ = io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line);
         if line.trim() != "ready" {
-            let output = holder.wait_with_output().map_err(|e| e.to_string())?;
-            return Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
+            let output = holder.wait_with_output()?;
+            bail!(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
         }
-        Ok(Self { directory, holder, lab: false, server: None, background: Vec::new() })
+        Ok(Self { directory, holder, lab: Vec::new(), background: Vec::new() })
     }
 
     /// Runs a command of an example, and waits for its end unless it runs in the background.
@@ -91,7 +91,7 @@ impl ExampleTestbed {
         &mut self,
         line: &ShellCommand,
         setting: &ExampleSettings,
-    ) -> Result<Option<CommandResult>, String> {
+    ) -> Result<Option<CommandResult>> {
         if setting.place != ExampleHost::Here {
             self.raise_lab()?;
         }
@@ -100,125 +100,109 @@ impl ExampleTestbed {
         }
         let command = self.shell(&line.text, setting.place, setting.terminal);
         if line.background {
-            match line.text.contains("serve") {
-                true => self.begin_server(command)?,
-                false => self.begin(command)?,
-            }
+            let serves = line.text.contains("serve");
+            let child = if serves { begin_server(command)? } else { begin(command)? };
+            self.background.push(BackgroundProgram { child, serves });
             return Ok(None);
         }
         self.finish(command, setting.terminal, setting.interrupt_of(&line.text)).map(Some)
     }
 
     /// Runs a command that an example requires, on the machine itself.
-    pub(crate) fn prepare(&mut self, line: &ShellCommand, setting: &ExampleSettings) -> Result<(), String> {
+    pub(crate) fn prepare(&mut self, line: &ShellCommand, setting: &ExampleSettings) -> Result<()> {
         if setting.place != ExampleHost::Here {
             self.raise_lab()?;
         }
         match self.run(line, &ExampleSettings::default())? {
             Some(result) if !result.status.success() => {
-                Err(format!("{}: {}", result.status, result.stderr.trim()))
+                bail!("{}: {}", result.status, result.stderr.trim())
             }
             _ => Ok(()),
         }
     }
 
     /// Writes a file into the working directory of the examples.
-    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
-        fs::write(self.path("work").join(name), text).map_err(|e| e.to_string())
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
+        Ok(fs::write(self.path("work").join(name), text)?)
     }
 
     /// Writes a fixture into a directory of its name, unless the directory exists.
-    pub(crate) fn put_fixture(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn put_fixture(&self, name: &str) -> Result<()> {
         let directory = self.path("work").join(name);
         if directory.exists() {
             return Ok(());
         }
-        let fixture =
-            linerate_testkit::fixture::fixture(name).ok_or_else(|| format!("there is no fixture {name}"))?;
-        fixture.write(&directory).map_err(|e| e.to_string())
+        let fixture = linerate_testkit::fixture::fixture(name);
+        Ok(fixture.with_context(|| format!("there is no fixture {name}"))?.write(&directory)?)
     }
 
     /// Ends background programs, except the lab's server and load.
     pub(crate) fn clear(&mut self) {
-        for mut program in self.background.split_off(self.lab_programs()) {
+        for mut program in self.background.drain(..) {
             end(&mut program.child);
         }
     }
 
-    /// The number of background programs that are the lab's server and load.
-    fn lab_programs(&self) -> usize {
-        if self.lab { 2 } else { 0 }
-    }
-
     /// Waits for background programs, as a shell's `wait` does, except servers.
-    fn wait(&mut self) -> Result<(), String> {
-        let (servers, others): (Vec<BackgroundProgram>, Vec<BackgroundProgram>) =
-            self.background.split_off(self.lab_programs()).into_iter().partition(|program| program.serves);
-        self.background.extend(servers);
+    fn wait(&mut self) -> Result<()> {
+        let others: Vec<_> = self.background.extract_if(.., |program| !program.serves).collect();
         for BackgroundProgram { child, .. } in others {
             let group = Pid::from_child(&child);
             let (ended, status) = wait_in_thread(child);
             if ended.recv_timeout(PATIENCE).is_err() {
                 let _ = kill_process_group(group, Signal::KILL);
-                return Err("a background program does not end".to_owned());
+                bail!("a background program does not end");
             }
-            let status = status.join().expect("no panic").map_err(|e| e.to_string())?;
-            if !matches!(status.code(), Some(0 | 1)) {
-                return Err(format!("a background program ended with {status}"));
-            }
+            let status = status.join().expect("no panic")?;
+            ensure!(matches!(status.code(), Some(0 | 1)), "a background program ended with {status}");
         }
         Ok(())
     }
 
     /// Creates the lab and starts its server and load, unless it exists.
-    pub(crate) fn raise_lab(&mut self) -> Result<(), String> {
-        if self.lab {
+    pub(crate) fn raise_lab(&mut self) -> Result<()> {
+        if !self.lab.is_empty() {
             return Ok(());
         }
         self.clear();
         self.run_or_fail(&format!("linerate lab up {LAB} --queues 2"), ExampleHost::Here)?;
-        fs::write(self.path("work/example.com.zone"), ZONE).map_err(|e| e.to_string())?;
-        fs::write(self.path("work/queries"), QUERIES).map_err(|e| e.to_string())?;
+        fs::write(self.path("work/example.com.zone"), ZONE)?;
+        fs::write(self.path("work/queries"), QUERIES)?;
         let serve = "exec linerate serve dns --bind 198.18.0.1:53 --zone example.com=example.com.zone --workers 2 \
                      --sockets reuseport --no-pin";
         let load = "exec linerate load 198.18.0.1:53 --workload dns:queries --rate 2k --duration 600 --backend socket";
         // RPS spreads packets like the interrupts of a NIC. A virtual link has no interrupts.
         let spread = "for queue in /sys/class/net/eth0/queues/rx-*; do echo 3 >$queue/rps_cpus; done";
         self.run_or_fail(spread, ExampleHost::Server)?;
-        self.begin(self.shell(serve, ExampleHost::Server, false))?;
-        self.server = self.background.last().map(|program| program.child.id());
+        self.lab.push(begin(self.shell(serve, ExampleHost::Server, false))?);
         self.await_socket("-u 'sport = :53'", ExampleHost::Server)?;
-        self.begin(self.shell(load, ExampleHost::Sender, false))?;
-        self.lab = true;
+        self.lab.push(begin(self.shell(load, ExampleHost::Sender, false))?);
         Ok(())
     }
 
     /// Waits until `ss` lists a socket with this filter.
-    fn await_socket(&self, words: &str, place: ExampleHost) -> Result<(), String> {
+    fn await_socket(&self, words: &str, place: ExampleHost) -> Result<()> {
         let begun = Instant::now();
         let listening = format!("ss -Hln {words} | grep -q .");
         while begun.elapsed() < PATIENCE {
-            if self.finish(self.shell(&listening, place, false), false, None)?.status.success() {
+            if self.run_to_end(self.shell(&listening, place, false))?.status.success() {
                 return Ok(());
             }
         }
-        Err(format!("no socket: ss {words}"))
+        bail!("no socket: ss {words}")
     }
 
     /// Starts a background server and waits until it has this socket.
-    pub(crate) fn begin_background(
-        &mut self,
-        text: &str,
-        place: ExampleHost,
-        socket: &str,
-    ) -> Result<(), String> {
-        self.begin(self.shell(text, place, false))?;
+    pub(crate) fn begin_background(&mut self, text: &str, place: ExampleHost, socket: &str) -> Result<()> {
+        let child = begin(self.shell(text, place, false))?;
+        self.background.push(BackgroundProgram { child, serves: false });
         self.await_socket(socket, place)
     }
 
-    pub(crate) fn run_or_fail(&self, text: &str, place: ExampleHost) -> Result<(), String> {
-        let result = self.finish(self.shell(text, place, false), false, None)?;
-        if result.status.success() { Ok(()) } else { Err(format!("{text}: {}", result.stderr.trim())) }
+    pub(crate) fn run_or_fail(&self, text: &str, place: ExampleHost) -> Result<()> {
+        let result = self.run_to_end(self.shell(text, place, false))?;
+        ensure!(result.status.success(), "{text}: {}", result.stderr.trim());
+        Ok(())
     }
 
     /// A command that runs the program in its arguments with the private directories, in the
@@ -233,7 +217,7 @@ impl ExampleTestbed {
         command
     }
 
-    pub(crate) fn run_to_end(&self, command: Command) -> Result<CommandResult, String> {
+    pub(crate) fn run_to_end(&self, command: Command) -> Result<CommandResult> {
         self.finish(command, false, None)
     }
 
@@ -261,33 +245,10 @@ impl ExampleTestbed {
             format!("{}:{}:{path}", self.path("bin").display(), self.path("work/bin").display()),
         );
         command.env("NO_COLOR", "1").env("TERM", "xterm").env("SHELL", "/bin/sh").env("LC_ALL", "C.UTF-8");
-        if let Some(server) = self.server {
-            command.env("PID", server.to_string());
+        if let Some(server) = self.lab.first() {
+            command.env("PID", server.id().to_string());
         }
         command
-    }
-
-    fn begin(&mut self, mut command: Command) -> Result<(), String> {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.background.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: false });
-        Ok(())
-    }
-
-    /// Starts a server, and waits for its first output.
-    fn begin_server(&mut self, mut command: Command) -> Result<(), String> {
-        let (mut reader, writer) = io::pipe().map_err(|e| e.to_string())?;
-        command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
-        let child = command.spawn();
-        drop(command);
-        self.background.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: true });
-        let (sender, receiver) = channel();
-        std::thread::spawn(move || {
-            let mut part = [0; 4096];
-            while let Ok(1..) = reader.read(&mut part) {
-                let _ = sender.send(());
-            }
-        });
-        receiver.recv_timeout(PATIENCE).map_err(|_| "the server prints nothing".to_owned())
     }
 
     /// Runs a command to its end, and interrupts it if `interrupt` says so.
@@ -296,16 +257,16 @@ impl ExampleTestbed {
         mut command: Command,
         terminal: bool,
         interrupt: Option<&InterruptTrigger>,
-    ) -> Result<CommandResult, String> {
+    ) -> Result<CommandResult> {
         // Files, since a program that outlives the command would hold a pipe open.
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
-        let create = |path: &Path| File::create(path).map_err(|e| e.to_string());
+        let create = |path: &Path| File::create(path);
         command.stderr(create(&stderr)?);
         let process = match terminal {
             true => command.stdin(Stdio::piped()).stdout(Stdio::piped()),
             false => command.stdin(Stdio::null()).stdout(create(&stdout)?),
         };
-        let mut child = process.spawn().map_err(|e| e.to_string())?;
+        let mut child = process.spawn()?;
         let person = child
             .stdin
             .take()
@@ -330,17 +291,15 @@ impl ExampleTestbed {
         if outcome.is_err() {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let status = status.join().expect("no panic").map_err(|e| e.to_string())?;
+        let status = status.join().expect("no panic")?;
         let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let stdout = match person {
             Some(person) => person.screen_text(),
-            None => text(&stdout).map_err(|e| e.to_string())?,
+            None => text(&stdout)?,
         };
-        let result = CommandResult { status, stdout, stderr: text(&stderr).map_err(|e| e.to_string())? };
-        match outcome {
-            Ok(()) => Ok(result),
-            Err(_) => Err(format!("the command does not end\n{}{}", result.stdout, result.stderr)),
-        }
+        let result = CommandResult { status, stdout, stderr: text(&stderr)? };
+        ensure!(outcome.is_ok(), "the command does not end\n{}{}", result.stdout, result.stderr);
+        Ok(result)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -363,14 +322,38 @@ impl CommandResult {
 
 impl Drop for ExampleTestbed {
     fn drop(&mut self) {
-        for program in self.background.iter_mut().rev() {
-            end(&mut program.child);
-        }
+        self.clear();
+        self.lab.iter_mut().rev().for_each(end);
         // Also removes labs that failed examples left. Labs of other tests are not in this /run.
         let _ = self.run_or_fail("linerate lab clean --all", ExampleHost::Here);
         drop(self.holder.stdin.take());
         let _ = self.holder.wait();
     }
+}
+
+/// Starts a program in the background.
+fn begin(mut command: Command) -> Result<Child> {
+    Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+}
+
+/// Starts a server in the background, and waits for its first output.
+fn begin_server(mut command: Command) -> Result<Child> {
+    let (mut reader, writer) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    drop(command);
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut part = [0; 4096];
+        while let Ok(1..) = reader.read(&mut part) {
+            let _ = sender.send(());
+        }
+    });
+    if receiver.recv_timeout(PATIENCE).is_err() {
+        end(&mut child);
+        bail!("the server prints nothing");
+    }
+    Ok(child)
 }
 
 /// Kills a program and its process group.

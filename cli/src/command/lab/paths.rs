@@ -79,8 +79,8 @@ impl LabPathsArgs {
     /// paths.
     fn selected_paths(&self) -> Result<Vec<&'static NetworkPath>> {
         if let Some(unknown_name) = self.paths.iter().find(|name| NetworkPath::find(name).is_none()) {
-            let names: Vec<&str> = PATHS.iter().map(|path| path.name).collect();
-            bail!("there is no path {unknown_name}; the paths are {}", names.join(", "));
+            let names = format::comma_list(PATHS.iter().map(|path| path.name));
+            bail!("there is no path {unknown_name}; the paths are {names}");
         }
         let is_selected = |(index, path): &(usize, &'static NetworkPath)| {
             *index == 0 || self.paths.is_empty() || self.paths.iter().any(|name| name == path.name)

@@ -63,9 +63,7 @@ impl LoadRun {
 
     /// The destinations, for an error message.
     pub(crate) fn targets(&self) -> String {
-        let targets: Vec<String> =
-            self.generator.describe().targets.iter().map(ToString::to_string).collect();
-        targets.join(", ")
+        format::comma_list(self.generator.describe().targets)
     }
 }
 
@@ -200,10 +198,10 @@ pub(crate) fn refusals_warning(codes: &[CodeCount]) -> Option<String> {
         .collect();
     let total: u64 = codes.iter().map(|code| code.count).sum();
     let refused: u64 = refusals.iter().map(|code| code.count).sum();
-    let names: Vec<String> = refusals.iter().map(|code| code_name(code)).collect();
+    let names = format::comma_list(refusals.iter().map(|code| code_name(code)));
     (refused * 100 >= total && refused > 0).then(|| {
         let share = format::percent(refused as f64 / total as f64);
-        format!("{share} of the replies were {}: they count as answers", names.join(", "))
+        format!("{share} of the replies were {names}: they count as answers")
     })
 }
 

@@ -4,7 +4,7 @@ mod peers;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use linerate_host::{HostSummary, Severity, StageName};
@@ -69,11 +69,11 @@ struct FleetReader {
 /// If the directory cannot be read or has no host.
 pub(crate) fn read(directory: &Path) -> Result<FleetReport> {
     let mut reader = FleetReader::default();
-    for path in entries(directory)? {
+    for path in reading::entries(directory)? {
         if path.is_dir() {
             let name = file_name(&path);
             reader.host(&name);
-            for file in entries(&path)? {
+            for file in reading::entries(&path)? {
                 reader.file(&file, Some(&name));
             }
         } else {
@@ -86,17 +86,6 @@ pub(crate) fn read(directory: &Path) -> Result<FleetReport> {
         directory.display()
     );
     Ok(reader.report())
-}
-
-fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
-    let read_error = || format!("cannot read {}", directory.display());
-    let entries = fs::read_dir(directory).with_context(read_error)?;
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()
-        .with_context(read_error)?;
-    paths.sort();
-    Ok(paths)
 }
 
 fn file_name(path: &Path) -> String {

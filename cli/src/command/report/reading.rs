@@ -35,6 +35,8 @@ pub(crate) const OWN_SCHEMA: &str = "linerate.report/2";
 #[derive(Debug)]
 pub(crate) struct ResultFile {
     pub(crate) file: String,
+    /// Results of lower rank come first in a report.
+    pub(crate) rank: u8,
     pub(crate) document: Document,
 }
 
@@ -74,7 +76,12 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
     for path in paths {
         let is_directory =
             fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.is_dir();
-        let files = if is_directory { json_files(path)? } else { vec![path.clone()] };
+        let mut files = if is_directory { entries(path)? } else { vec![path.clone()] };
+        if is_directory {
+            files.retain(|file| {
+                file.extension().is_some_and(|extension| extension == "json") && file.is_file()
+            });
+        }
         for file in files {
             let name = file.display().to_string();
             let text = match fs::read_to_string(&file) {
@@ -88,7 +95,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
             };
             match parse(&name, &text) {
                 Ok(None) => {}
-                Ok(Some(document)) => files_read.sources.push(ResultFile { file: name, document }),
+                Ok(Some(result)) => files_read.sources.push(result),
                 Err(unread) => files_read.unread.push(unread),
             }
         }
@@ -96,18 +103,14 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
     Ok(files_read)
 }
 
-/// The files of a directory that may be results, by name.
-fn json_files(directory: &Path) -> Result<Vec<PathBuf>> {
+/// The entries of a directory, by name.
+pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     let read_error = || format!("cannot read {}", directory.display());
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory).with_context(read_error)? {
-        let path = entry.with_context(read_error)?.path();
-        if path.extension().is_some_and(|extension| extension == "json") && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
+    let entries = fs::read_dir(directory).with_context(read_error)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().with_context(read_error)?;
+    paths.sort();
+    Ok(paths)
 }
 
 // The first keys of every document.
@@ -118,33 +121,50 @@ pub(super) struct DocumentOrigin {
     version: Option<String>,
 }
 
-type Reader = fn(&str) -> Result<Document>;
+/// The reader of a schema.
+struct SchemaReader {
+    schema: &'static str,
+    /// The place of its results in a report: the path, changes, capacity, the load, the use of time
+    /// and the loss of packets.
+    rank: u8,
+    read: fn(&str) -> Result<Document>,
+}
 
-/// The supported schemas and their readers.
-const READERS: [(&str, Reader); 23] = [
-    (FleetReport::SCHEMA, enveloped::<FleetReport>),
-    (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
-    (LadderReport::SCHEMA, enveloped::<LadderReport>),
-    (LadderPrediction::SCHEMA, enveloped::<LadderPrediction>),
-    (PathsReport::SCHEMA, enveloped::<PathsReport>),
-    (PlacementComparison::SCHEMA, enveloped::<PlacementComparison>),
-    (SearchReport::SCHEMA, enveloped::<SearchReport>),
-    (LoadReport::SCHEMA, enveloped::<LoadReport>),
-    (RampReport::SCHEMA, enveloped::<RampReport>),
-    (OverloadReport::SCHEMA, enveloped::<OverloadReport>),
-    (CostResult::SCHEMA, enveloped::<CostResult>),
-    (CostComparison::SCHEMA, enveloped::<CostComparison>),
-    (RunComparison::SCHEMA, enveloped::<RunComparison>),
-    (DelayReport::SCHEMA, enveloped::<DelayReport>),
-    (DropsResult::SCHEMA, enveloped::<DropsResult>),
-    (FlameResult::SCHEMA, enveloped::<FlameResult>),
-    (FlameComparison::SCHEMA, enveloped::<FlameComparison>),
-    (HeadroomReport::SCHEMA, enveloped::<HeadroomReport>),
-    (linerate_tune::plan::SCHEMA, plan),
-    (TuneApplyReport::SCHEMA, enveloped::<TuneApplyReport>),
-    (UndoReport::SCHEMA, enveloped::<UndoReport>),
-    (BoostPlanReport::SCHEMA, enveloped::<BoostPlanReport>),
-    (BoostApplyReport::SCHEMA, enveloped::<BoostApplyReport>),
+impl SchemaReader {
+    const fn new<T: CommandResult>(rank: u8) -> Self {
+        Self { schema: T::SCHEMA, rank, read: enveloped::<T> }
+    }
+
+    fn find(schema: &str) -> Option<&'static Self> {
+        READERS.iter().find(|reader| reader.schema == schema)
+    }
+}
+
+/// The supported schemas.
+static READERS: [SchemaReader; 23] = [
+    SchemaReader::new::<FleetReport>(0),
+    SchemaReader { schema: linerate_tune::plan::SCHEMA, rank: 1, read: plan },
+    SchemaReader::new::<TuneApplyReport>(1),
+    SchemaReader::new::<UndoReport>(1),
+    SchemaReader::new::<BoostPlanReport>(1),
+    SchemaReader::new::<BoostApplyReport>(1),
+    SchemaReader::new::<LadderReport>(2),
+    SchemaReader::new::<SearchReport>(3),
+    SchemaReader::new::<RampReport>(4),
+    SchemaReader::new::<LoadReport>(5),
+    SchemaReader::new::<OverloadReport>(6),
+    SchemaReader::new::<DoctorResult>(7),
+    SchemaReader::new::<LadderPrediction>(7),
+    SchemaReader::new::<PathsReport>(7),
+    SchemaReader::new::<PlacementComparison>(7),
+    SchemaReader::new::<CostResult>(7),
+    SchemaReader::new::<CostComparison>(7),
+    SchemaReader::new::<RunComparison>(7),
+    SchemaReader::new::<DelayReport>(7),
+    SchemaReader::new::<HeadroomReport>(7),
+    SchemaReader::new::<DropsResult>(8),
+    SchemaReader::new::<FlameResult>(9),
+    SchemaReader::new::<FlameComparison>(10),
 ];
 
 // A plan is a file of its own, which `tune apply --plan` reads, too.
@@ -159,7 +179,7 @@ fn enveloped<T: CommandResult>(text: &str) -> Result<Document> {
 
 // The result in a text. `None` for a result of this command itself, so that a report never contains
 // a report.
-fn parse(file: &str, text: &str) -> Result<Option<Document>, UnreadFile> {
+fn parse(file: &str, text: &str) -> Result<Option<ResultFile>, UnreadFile> {
     let unread = |schema, why| UnreadFile { file: file.to_owned(), schema, why };
     let without_schema = |why: String| unread(None, why);
     let value: Value =
@@ -171,17 +191,17 @@ fn parse(file: &str, text: &str) -> Result<Option<Document>, UnreadFile> {
         return Ok(None);
     }
     let unusable = |why: String| unread(Some(origin.schema.clone()), why);
-    match READERS.iter().find(|(schema, _)| *schema == origin.schema) {
-        Some((_, read)) => read(text).map(Some).map_err(|error| {
-            unusable(format!("not a whole {} document: {}", origin.schema, crate::output::one_line(&error)))
-        }),
-        None => Err(unusable(unsupported_reason(&origin))),
-    }
+    let reader = SchemaReader::find(&origin.schema).ok_or_else(|| unusable(unsupported_reason(&origin)))?;
+    let document = (reader.read)(text).map_err(|error| {
+        unusable(format!("not a whole {} document: {}", origin.schema, crate::output::one_line(&error)))
+    })?;
+    let rank = if document.has_path() { 0 } else { reader.rank };
+    Ok(Some(ResultFile { file: file.to_owned(), rank, document }))
 }
 
 /// Whether this version of linerate reads results of the schema.
 pub(super) fn is_known(origin: &DocumentOrigin) -> bool {
-    READERS.iter().any(|(schema, _)| *schema == origin.schema)
+    SchemaReader::find(&origin.schema).is_some()
 }
 
 /// Reason why a schema is not supported.
@@ -189,7 +209,7 @@ pub(super) fn unsupported_reason(origin: &DocumentOrigin) -> String {
     let DocumentOrigin { schema, version } = origin;
     let version_text = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();
     let (name, _) = schema.rsplit_once('/').unwrap_or((schema, ""));
-    let supported = READERS.iter().map(|(candidate, _)| *candidate).find(|candidate| {
+    let supported = READERS.iter().map(|reader| reader.schema).find(|candidate| {
         candidate.rsplit_once('/').is_some_and(|(candidate_name, _)| candidate_name == name)
     });
     match supported {

@@ -402,18 +402,13 @@ fn refusal_line(counts: &RefusalCounts) -> Option<String> {
 }
 
 fn guard_line(guard: &GuardReport) -> String {
-    let interfaces: Vec<String> = guard
-        .interfaces
-        .iter()
-        .map(|interface| match interface.mode {
-            XdpMode::Driver => interface.name.clone(),
-            XdpMode::Generic => format!("{} (generic XDP, which saves less)", interface.name),
-        })
-        .collect();
+    let interfaces = format::comma_list(guard.interfaces.iter().map(|interface| match interface.mode {
+        XdpMode::Driver => interface.name.clone(),
+        XdpMode::Generic => format!("{} (generic XDP, which saves less)", interface.name),
+    }));
     format!(
-        "an XDP guard on {} refuses requests that would wait longer than {} ms; no setting of the device is changed, \
-         see docs/overload.md",
-        interfaces.join(", "),
+        "an XDP guard on {interfaces} refuses requests that would wait longer than {} ms; no setting of the device is \
+         changed, see docs/overload.md",
         guard.wait_seconds * 1e3
     )
 }

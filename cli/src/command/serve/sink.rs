@@ -157,16 +157,16 @@ impl SinkCounts {
 impl SinkRates {
     fn line(&self) -> String {
         let loss_text = format::known_text(self.lost_per_second, format::rate);
-        let workers: Vec<String> = (self.workers.iter())
-            .map(|worker| format!("CPU {} {}", worker.cpus, format::rate(worker.packets_per_second)))
-            .collect();
+        let workers = self.workers.iter();
+        let workers =
+            workers.map(|worker| format!("CPU {} {}", worker.cpus, format::rate(worker.packets_per_second)));
         format!(
             "{:>4.0} s  {:>8} packets/s  {:>6} Mbit/s payload  {:>6} Mbit/s on the wire  {loss_text} lost/s  {}\n",
             self.elapsed_seconds,
             format::rate(self.packets_per_second),
             format::megabits(self.payload_bits_per_second),
             format::megabits(self.wire_bits_per_second),
-            workers.join(", ")
+            format::comma_list(workers)
         )
     }
 }

@@ -15,7 +15,7 @@ use linerate_tune::transaction::{self, TuneError, boot_seconds};
 
 use super::arguments::{StateDirArgs, forget_typed_ahead, must_be_root};
 use crate::interrupt::InterruptFlag;
-use crate::output::{self, print_status};
+use crate::output::{self, ProgressLine};
 
 #[derive(Debug, Args)]
 pub(super) struct TuneConfirmArgs {
@@ -113,7 +113,8 @@ fn wait(
         return Ok(ConfirmationAnswer::Open);
     }
     forget_typed_ahead();
-    let answer = loop {
+    let progress_line = ProgressLine::new();
+    loop {
         let journal = store.read()?;
         let tunes = journal.tunes();
         let recorded_tune = tunes
@@ -121,22 +122,22 @@ fn wait(
             .find(|recorded_tune| recorded_tune.begun.tune == tune)
             .context("the journal lost the tune")?;
         if recorded_tune.confirmed {
-            break ConfirmationAnswer::Confirmed;
+            return Ok(ConfirmationAnswer::Confirmed);
         }
         if recorded_tune.undo.is_some_and(|undo| undo.ended) {
-            break ConfirmationAnswer::Undone;
+            return Ok(ConfirmationAnswer::Undone);
         }
         let remaining = deadline.saturating_sub(boot_seconds());
-        status!("\r\u{1b}[Kundone in {remaining} s; Enter keeps it (Ctrl-C: decide later) ");
+        progress_line.show(&format!("undone in {remaining} s; Enter keeps it (Ctrl-C: decide later) "));
         let has_input = interrupt.wait_for(&stdin, Some(TICK))?;
         if interrupt.is_raised() {
-            break ConfirmationAnswer::Open;
+            return Ok(ConfirmationAnswer::Open);
         }
         if has_input {
             let mut buffer = [0; 256];
             match rustix::io::read(&stdin, &mut buffer) {
                 // The terminal has disappeared.
-                Ok(0) | Err(_) => break ConfirmationAnswer::Open,
+                Ok(0) | Err(_) => return Ok(ConfirmationAnswer::Open),
                 // Too late: the guard undoes the tune. Input that stays unread would end each wait at once.
                 Ok(_) if remaining == 0 => {}
                 Ok(_) => match transaction::confirm(&mut store.lock_waiting()?, host, Some(tune)) {
@@ -146,7 +147,5 @@ fn wait(
                 },
             }
         }
-    };
-    print_status("\r\u{1b}[K");
-    Ok(answer)
+    }
 }

@@ -17,6 +17,7 @@ use super::apply::runner::AppliedTune;
 use super::arguments::ConsentMode;
 use super::generated_load::{GeneratedLoad, GeneratedLoadArgs};
 use crate::interrupt::InterruptFlag;
+use crate::render::format::comma_list;
 use crate::view;
 
 /// Samples of a window.
@@ -173,7 +174,7 @@ impl StartedMeasurement<'_> {
                 "{datagrams} datagrams came to it in {seconds} s, and {ENOUGH} are required"
             ));
         }
-        let ports = self.meter.service().ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        let ports = comma_list(&self.meter.service().ports);
         status_line!("measuring the service on UDP port {ports} before the changes");
         let remaining = self.sample_window(false, SAMPLES - 1)?;
         let samples = [first.samples, remaining.samples].concat();

@@ -9,9 +9,10 @@ use linerate_host::diagnosis::rules;
 use linerate_tune::TuneProfile;
 use linerate_tune::profile::FindingPolicy;
 
+use crate::document::{Block, Document, Fact, Section};
 use crate::output;
-use crate::render::column::TextColumn;
-use crate::render::style::{TextStyle, TextTone};
+use crate::render::style::TextStyle;
+use crate::render::text;
 use crate::suggestion::SuggestedValues;
 
 #[derive(Debug, Clone, Default, Args)]
@@ -89,25 +90,20 @@ impl TuneProfilesArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         match &self.name {
             Some(name) => output::print(&load_profile(name)?.text)?,
-            None => output::print(&list(TextStyle::stdout())?)?,
+            None => output::print(&text::text(&list()?, TextStyle::stdout()))?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn list(style: TextStyle) -> Result<String> {
-    let column = TextColumn { style, before: 2, label: 9 };
-    let mut lines = Vec::new();
+fn list() -> Result<Document> {
+    let mut document = Document::default();
     for (name, _) in TuneProfile::builtin() {
         let profile = TuneProfile::named(name)?;
-        lines.push(style.paint(TextTone::Strong, &format!("{name}: {}", profile.title)));
-        lines.extend(column.labelled("for", &profile.purpose));
-        lines.extend(column.labelled("not for", &profile.not_for));
-        lines.push(String::new());
+        let facts = vec![Fact::new("for", &profile.purpose), Fact::new("not for", &profile.not_for)];
+        document.sections.push(Section::new(format!("{name}: {}", profile.title)).with(facts));
     }
-    lines.push(
-        style.paint(TextTone::Faint, "To make one of your own: linerate tune profiles NAME > mine.toml"),
-    );
-    lines.push(String::new());
-    Ok(lines.join("\n"))
+    let hint = Block::faint("To make one of your own: linerate tune profiles NAME > mine.toml");
+    document.sections.push(Section::default().with(hint));
+    Ok(document)
 }

@@ -8,18 +8,19 @@ use linerate_tune::boost::replicas::{
 };
 
 use crate::document::{Block, Section, Table, Tone};
-use crate::render::format::{self, count_with_noun};
+use crate::render::format::{self, comma_list, count_with_noun};
 
 /// A set of copies, for `boost status`.
 pub(super) fn set_section(set: &ReplicaSetState) -> Section {
-    let ports: Vec<String> = set.ports.iter().map(u16::to_string).collect();
-    let ports =
-        if ports.is_empty() { "no port yet".to_owned() } else { format!("port {}", ports.join(", ")) };
+    let ports = if set.ports.is_empty() {
+        "no port yet".to_owned()
+    } else {
+        format!("port {}", comma_list(&set.ports))
+    };
     let row = |copy: &CopyState| {
-        let processes: Vec<String> = copy.processes.iter().map(u32::to_string).collect();
         [
             copy.copy.to_string(),
-            if processes.is_empty() { "none".to_owned() } else { processes.join(", ") },
+            if copy.processes.is_empty() { "none".to_owned() } else { comma_list(&copy.processes) },
             text_or_unknown(&copy.cpus, |cpus| format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
             text_or_unknown(&copy.restarts, u32::to_string),
         ]
@@ -49,8 +50,7 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
     let line = match event {
         ReplicaEvent::Removed(leftover) => return removed_text(leftover),
         ReplicaEvent::Serving { local, cpus } => {
-            let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
-            format!("{local}: {} on CPU {}.", count_with_noun(cpus.len(), "replica"), cpus.join(", "))
+            format!("{local}: {} on CPU {}.", count_with_noun(cpus.len(), "replica"), comma_list(cpus))
         }
         ReplicaEvent::NotSteered { local, why } => {
             format!("udp {local} is not steered: {why}. The kernel's hash chooses the copy.")
@@ -63,9 +63,7 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
                 Some(port) => format!("port {port}"),
                 None => "a port that they share".to_owned(),
             };
-            let list = |locals: &[SocketAddr]| {
-                locals.iter().map(|local| format!("udp {local}")).collect::<Vec<_>>().join(", ")
-            };
+            let list = |locals: &[SocketAddr]| comma_list(locals.iter().map(|local| format!("udp {local}")));
             let bound_text = if bound.is_empty() { "no UDP port".to_owned() } else { list(bound) };
             let missing_text = match bound.is_empty() || missing.is_empty() {
                 true => String::new(),
@@ -87,7 +85,7 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
         }
         ReplicaEvent::Replaced(handover) => replaced_text(handover),
         ReplicaEvent::Canceled { remaining } => {
-            format!("The replicas end. Process {} of the old server still runs.", pid_list(remaining))
+            format!("The replicas end. Process {} of the old server still runs.", comma_list(remaining))
         }
         ReplicaEvent::HandedOver => {
             "Another linerate boost replace has taken the port over: copies that end are not started again."
@@ -118,10 +116,6 @@ pub(crate) fn removed_text(leftover: &ReplicaLeftover) -> String {
     )
 }
 
-fn pid_list(pids: &[u32]) -> String {
-    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-}
-
 fn replaced_text(handover: &ServerHandover) -> String {
     let milliseconds = handover.drained_in.as_secs_f64() * 1e3;
     let mut line = format!("Port {} is taken over. The old server ", handover.port);
@@ -133,7 +127,7 @@ fn replaced_text(handover: &ServerHandover) -> String {
         None => "may have left datagrams unread".to_owned(),
     };
     if !handover.ended.is_empty() {
-        line += &format!(", and process {} has ended", pid_list(&handover.ended));
+        line += &format!(", and process {} has ended", comma_list(&handover.ended));
     }
     line += ".";
     let drops = [("old", handover.old_drops), ("new", handover.new_drops)];
@@ -149,7 +143,7 @@ fn replaced_text(handover: &ServerHandover) -> String {
         line += &format!(" Warning: {error}.");
     }
     if !handover.remaining.is_empty() {
-        line += &format!(" Process {} still runs: end it (kill -9).", pid_list(&handover.remaining));
+        line += &format!(" Process {} still runs: end it (kill -9).", comma_list(&handover.remaining));
     }
     line
 }

@@ -155,7 +155,7 @@ fn readers_text(readers: &[&ReaderThread], member: &GroupSocket, full: bool) -> 
         [reader] => format!("{} {} ({})", reader.tid, reader.name, evidence_text(reader, member)),
         [first, ..] => {
             let threads = match readers.len() <= max_named {
-                true => readers.iter().map(|reader| reader.tid.to_string()).collect::<Vec<_>>().join(", "),
+                true => format::comma_list(readers.iter().map(|reader| reader.tid)),
                 false => format!("{} of", count_with_noun(readers.len(), "thread")),
             };
             format!("{threads} {} ({})", first.name, evidence_text(first, member))

@@ -5,7 +5,7 @@ use linerate_host::CpuSet;
 use super::paths::{InterfacePaths, QueueFlow};
 
 /// Queues with the same path.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct QueueLane {
     pub(crate) queues: CpuSet,
     /// The union of the queues' CPUs, as in [`QueueFlow`].
@@ -14,7 +14,6 @@ pub(crate) struct QueueLane {
     /// The node of the interrupts; `None` if they are on several nodes or unknown.
     pub(crate) node: Option<u32>,
     pub(crate) rate: Option<f64>,
-    pub(crate) hot: bool,
 }
 
 /// If there are more lanes, queues that differ only in their RPS CPUs are drawn as one.
@@ -68,7 +67,6 @@ impl QueueLane {
             rps: union_of(|queue| queue.rps.as_ref()),
             node,
             rate: rates.map(|rates| rates.iter().sum()),
-            hot: queues.iter().any(|queue| queue.hot),
         }
     }
 

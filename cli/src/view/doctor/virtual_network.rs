@@ -6,9 +6,6 @@ use serde_json::Value;
 
 use crate::document::{Audience, Section, Table};
 
-/// Rows in the text.
-const ROWS: usize = 24;
-
 /// Sections from the state of the stages. Empty without such interfaces, and for a document of an
 /// earlier version.
 pub(super) fn sections(stages: &Value) -> Vec<Section> {
@@ -22,12 +19,7 @@ pub(super) fn sections(stages: &Value) -> Vec<Section> {
         ("vhost threads", vhost(&network)),
         ("Virtual functions", functions(&network.functions)),
     ];
-    let visible_sections =
-        tables.into_iter().filter(|(_, table)| !table.rows.is_empty()).map(|(heading, table)| {
-            let table = table.with_text_limit(ROWS, "more; --json has all");
-            Section::new(heading).with_for(Audience::FullText, table.clone()).with_for(Audience::Page, table)
-        });
-    visible_sections.collect()
+    tables.map(|(heading, table)| Section::new(heading).only_for(Audience::Full).with(table)).into()
 }
 
 fn ports(network: &VirtualNetwork) -> Table {

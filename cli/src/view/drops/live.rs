@@ -4,7 +4,7 @@ use linerate_trace::drops::{AccountingPath, PacketAccounting, StageLoss};
 
 use crate::document::Tone;
 use crate::render::column::cut;
-use crate::render::format::{grouped, known_text};
+use crate::render::format::{comma_list, grouped, known_text};
 use crate::render::style::TextStyle;
 
 /// Lines between two headings.
@@ -81,8 +81,7 @@ fn largest_losses(accounting: &PacketAccounting) -> String {
         accounting.ways().flat_map(|path| path.losses().map(|(_, loss)| loss)).collect();
     losses.retain(|loss| loss.packets > 0);
     losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
-    let loss_texts = losses.iter().take(MOST).map(|loss| format!("{} {}", loss.name, grouped(loss.packets)));
-    loss_texts.collect::<Vec<_>>().join(", ")
+    comma_list(losses.iter().take(MOST).map(|loss| format!("{} {}", loss.name, grouped(loss.packets))))
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ use super::nsd::{NsdTestServer, PORT};
 use super::scene::{ADDRESS, BoostServersTestHost, print_figure};
 use super::traces::{allowed_cpus, traces};
 use crate::ladder::generators::SshTestGenerators;
-use crate::support::{count, machine, program, read_document, signal, within};
-use crate::tune::scene::{output_text, text};
+use crate::support::{
+    checked_text, count, machine, output_text, program, read_document, signal, step, within,
+};
+use crate::tune::scene::text;
 
 /// The address of a client that is not the generator.
 const CLIENT: &str = "198.18.0.101";
@@ -112,8 +114,7 @@ impl RunningNsd {
         let steps = "reuseport,steer-by-cpu,receive-buffer,batch-syscalls";
         let output = self.ladder(&["--steps", steps, "--guard-loss", "5%"]).output().expect("started");
         let client = self.end_client(client);
-        let (out, err) = output_text(&output);
-        assert_eq!(output.status.code(), Some(0), "{out}{err}");
+        let (_, err) = checked_text(&output, 0);
         assert!(err.contains("nsd (process ") && err.contains("which keeps running"), "{err}");
         let [sent, lost] = ["sent", "lost"].map(|key| count(&client, key));
         print_figure(&format!(
@@ -124,10 +125,7 @@ impl RunningNsd {
         let report = &report["result"];
         assert_eq!(report["config"]["server"]["name"], "nsd", "{report}");
         assert_eq!(report["settings"]["restored"], true);
-        let step = |id: &str| {
-            let steps = report["steps"].as_array().expect("steps");
-            steps.iter().find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id}: {report}"))
-        };
+        let step = |id: &str| step(report, id);
         for id in ["baseline", "steer-by-cpu", "receive-buffer"] {
             assert_eq!(step(id)["applied"], true, "{}", step(id));
             let rate = step(id)["transactions_per_second"]["median"].as_f64().expect("a rate");
@@ -145,8 +143,7 @@ impl RunningNsd {
         let client = self.client();
         let output = self.ladder(&["--steps", "pin-threads", limit[0], limit[1]]).output().expect("started");
         self.end_client(client);
-        let (out, err) = output_text(&output);
-        assert_eq!(output.status.code(), Some(2), "{out}{err}");
+        let (out, err) = checked_text(&output, 2);
         assert!(err.contains(why), "{out}{err}");
     }
 }
@@ -173,9 +170,7 @@ fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_howe
     let before = scene.host.scene.values();
     let child = scene.start_pinning();
     scene.host.end_servers();
-    let output = child.wait_with_output().expect("it ends");
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    checked_text(&child.wait_with_output().expect("it ends"), 2);
     let warnings = scene.report()["warnings"].to_string();
     assert!(warnings.contains("has ended") && !warnings.contains("not-restored"), "{warnings}");
     scene.host.scene.assert_undone(&before);
@@ -184,7 +179,7 @@ fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_howe
 #[test]
 fn ladder_reports_unmeasurable_servers_and_changes_nothing() {
     let Some(mut scene) = RunningNsd::up() else { return };
-    let wrong_line = scene.host.write("wrong", "www.example.test A\nonly-a-name\n");
+    let wrong_line = scene.host.scene.save("wrong", "www.example.test A\nonly-a-name\n");
     let wrong_line = format!("dns:{wrong_line}");
     // A second NSD, on an address that eth0 does not have.
     let other_directory = scene.host.scene.path("elsewhere");

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use linerate_testkit::reflector::installed::{InstalledNsd as Files, find};
 use serde_json::Value;
@@ -35,11 +34,10 @@ impl NsdTestServer {
     /// Without `reuseport` the server processes share one socket.
     pub(super) fn start_with(host: &mut BoostServersTestHost, reuseport: bool) -> Self {
         host.spread();
-        let workload = format!("dns:{}", host.write("queries", QUERIES));
+        let workload = format!("dns:{}", host.scene.save("queries", QUERIES));
         let address = SocketAddr::new(ADDRESS.parse().expect("an address"), PORT);
-        let directory = PathBuf::from(host.directory());
         let files = Files {
-            directory: &directory,
+            directory: host.scene.directory(),
             addresses: &[address],
             servers: 2,
             reuseport,

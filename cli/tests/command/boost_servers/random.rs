@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use super::scene::{BackgroundLoad, BoostServersTestHost};
 use super::traces::{ServerSettingValues, traces};
-use crate::support::{machine, program};
-use crate::tune::scene::output_text;
+use crate::support::{machine, output_text, program};
 
 const PORT: u16 = 5304;
 

@@ -2,7 +2,7 @@
 
 use super::scene::BoostServersTestHost;
 use super::traces::steering;
-use crate::tune::scene::output_text;
+use crate::support::output_text;
 
 const PORT: u16 = 5303;
 

@@ -11,10 +11,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
-    TestChild, await_line, checked_document, document_of, has_two_cpus, is_installed, program, read_document,
-    signal, skip, text_of, within,
+    TestChild, await_line, checked_document, checked_text, document_of, has_two_cpus, is_installed, program,
+    read_document, signal, skip, text_of, within,
 };
-use crate::tune::scene::{TuneTestLab, output_text, text};
+use crate::tune::scene::TuneTestLab;
 
 /// The receiver's address on the link.
 pub(crate) const ADDRESS: &str = "198.18.0.1";
@@ -68,19 +68,6 @@ impl BoostServersTestHost {
         }
         skip("gcc cannot compile a program");
         None
-    }
-
-    /// Writes a file in the test's directory and returns its path.
-    pub(crate) fn write(&self, name: &str, content: &str) -> String {
-        let path = self.scene.path(name);
-        std::fs::write(&path, content).expect("written");
-        text(&path).to_owned()
-    }
-
-    /// The test's directory, for files of the servers.
-    pub(crate) fn directory(&self) -> String {
-        let path = self.scene.path("");
-        text(&path).trim_end_matches('/').to_owned()
     }
 
     /// Starts a server and waits until it has a socket on the port. Returns its process.
@@ -149,8 +136,9 @@ impl BoostServersTestHost {
 
     /// Runs `linerate boost` and checks its exit status. Returns standard output and standard
     /// error.
+    #[track_caller]
     pub(crate) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
-        checked_output(status, arguments, &self.run(arguments))
+        checked_text(&self.run(arguments), status)
     }
 
     /// The `result` of the command's JSON document, which has to match its schema.
@@ -225,13 +213,6 @@ impl BackgroundLoad {
         self.child.wait().expect("a child");
         read_document(&self.document)["result"].take()
     }
-}
-
-/// Checks a command's exit status. Returns its standard output and standard error.
-pub(crate) fn checked_output(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
-    let (out, err) = output_text(output);
-    assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
-    (out, err)
 }
 
 /// Prints a figure on standard error, past the test runner's capture.

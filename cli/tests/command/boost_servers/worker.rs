@@ -1,6 +1,5 @@
 //! A server process of a boosted NSD is killed under load.
 
-use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use serde_json::Value;
 use super::nsd::{NsdTestServer, PORT};
 use super::scene::{BUSY_RATE, BoostServersTestHost, print_figure};
 use super::traces::{allowed_cpus, steering};
-use crate::support::{count, machine, signal, within};
+use crate::support::{count, lines_of, machine, signal, within};
 
 const RATE: f64 = 4_000.0;
 
@@ -39,7 +38,7 @@ fn longest_gap(outcome: &Value) -> f64 {
 fn start_watch(host: &BoostServersTestHost, port: &str) -> (Child, JoinHandle<Vec<String>>) {
     let mut command = host.boost(&["--port", port, "apply", "--yes", "--watch", "--look", "0.5"]);
     let mut watch = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
-    let mut lines = BufReader::new(watch.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut lines = lines_of(&mut watch.stderr);
     assert!(lines.any(|line| line.contains("is watched")), "it ended");
     // The rest is read, so that the pipe never fills.
     (watch, std::thread::spawn(move || lines.collect()))

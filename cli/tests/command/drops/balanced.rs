@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use super::scene::{DropsTestLab, PORT, target};
 use crate::schema::conforms;
 use crate::support::{
-    self, await_line, document_of, errors_of, program, read_document, run_on, skip, start_on, text_of, within,
+    self, await_line, document_of, errors_of, program, read_document, run_on, start_on, text_of, within,
 };
 use crate::sys::open_tap_with_pages;
 
@@ -194,10 +194,7 @@ fn send_requests(client: &UdpSocket, is_sending: &AtomicBool, answered: &AtomicU
 fn packets_with_headers_in_pages_are_counted_at_the_socket() {
     const SENT: u16 = 20;
     let Some(scene) = DropsTestLab::up(1) else { return };
-    let mut tap = match scene.receiver().run(open_tap_with_pages).expect("the host runs") {
-        Ok(tap) => tap,
-        Err(error) => return skip(format!("/dev/net/tun: {error}")),
-    };
+    let Some(mut tap) = open_tap_with_pages(scene.receiver()) else { return };
     let mac = scene.shell(
         "ethtool -K tap0 gro off && ip address add 198.18.9.1/24 dev tap0 && ip link set tap0 up && \
          ip neigh add 198.18.9.2 lladdr 02:00:00:00:00:02 dev tap0 && cat /sys/class/net/tap0/address",

@@ -1,7 +1,6 @@
 //! Lost replies.
 
 use super::scene::{DropsTestLab, drain_until, send};
-use crate::support::skip;
 use crate::sys::open_tun;
 
 #[test]
@@ -39,10 +38,7 @@ fn full_tun_queues_are_counted_as_tap_full() {
     const SENT: u64 = 30;
     const ROOM: u64 = 10;
     let Some(scene) = DropsTestLab::up(1) else { return };
-    let tun = match scene.receiver().run(open_tun).expect("the host runs") {
-        Ok(tun) => tun,
-        Err(error) => return skip(format!("/dev/net/tun: {error}")),
-    };
+    let Some(tun) = open_tun(scene.receiver()) else { return };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv6/conf/tun0/disable_ipv6; ip link set tun0 txqueuelen {ROOM} up; ip address add 198.18.7.1/24 dev tun0; tc qdisc replace dev tun0 root noqueue"
     ));

@@ -12,7 +12,7 @@ use linerate_testkit::reflector::RunningReflector;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{TestDirectory, count, is_root, program, shell, start_echo, start_lab, within};
+use crate::support::{TestDirectory, count, program, shell, start_echo, start_root_lab, within};
 
 /// The receiver's address on its first link.
 pub(super) const ADDRESS: &str = "198.18.0.1";
@@ -53,11 +53,8 @@ pub(super) struct DropsProcess {
 impl DropsTestLab {
     /// Prints a SKIP line and returns `None` without root or if no lab can be created.
     pub(super) fn up(senders: usize) -> Option<Self> {
-        if !is_root() {
-            return None;
-        }
         let guard = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
-        let lab = start_lab(Lab::builder().senders(senders))?;
+        let lab = start_root_lab(Lab::builder().senders(senders))?;
         Some(Self { lab, directory: TestDirectory::new(), _guard: guard })
     }
 

@@ -9,8 +9,7 @@ use linerate_lab::{Lab, LabChild, LabHost};
 use super::metrics_address;
 use super::prometheus::page_of;
 use crate::support::{
-    self, assert_refused, await_line, is_root, program, run_on, shell, start_echo, start_lab, start_on,
-    within,
+    self, assert_refused, await_line, program, run_on, shell, start_echo, start_on, start_root_lab, within,
 };
 
 const SERVER: &str = "198.18.0.1:4097";
@@ -19,14 +18,14 @@ const SERVER: &str = "198.18.0.1:4097";
 type ScrapedSeries = BTreeMap<String, f64>;
 
 /// A running `linerate export`.
-struct LabExportProcess {
+pub(super) struct LabExportProcess {
     _child: LabChild,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     messages: Vec<String>,
 }
 
 impl LabExportProcess {
-    fn start(host: &LabHost, arguments: &[&str]) -> Self {
+    pub(super) fn start(host: &LabHost, arguments: &[&str]) -> Self {
         let mut child = start_on(host, program(), &[&["export"], arguments].concat());
         let (address, messages) = await_line(&mut child.stderr, metrics_address);
         Self { _child: child, address, messages }
@@ -48,7 +47,7 @@ impl LabExportProcess {
 
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab() -> Option<Lab> {
-    if is_root() { start_lab(Lab::builder().queues(2)) } else { None }
+    start_root_lab(Lab::builder().queues(2))
 }
 
 /// The series of a metric, as labels and values.

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linerate_lab::{Lab, LabChild, LabHost};
+use linerate_lab::{Lab, LabHost};
 use serde_json::Value;
 
+use super::lab::LabExportProcess;
 use super::prometheus::{EXPORTER, PrometheusServer, share};
-use super::{metrics_address, rules};
+use super::rules;
 use crate::support::{
-    self, await_line, document_of, is_installed, is_root, program, run_on, start_lab, start_on, within,
+    self, document_of, is_installed, is_root, program, run_on, start_lab, start_on, within,
 };
 
 const SERVER: &str = "198.18.0.1:4099";
@@ -36,7 +37,8 @@ fn prometheus_shows_the_requests_of_a_load_and_alerts_on_a_flood() {
     let directory = tempfile::tempdir().expect("a directory");
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     let is_slow = serve(receiver);
-    let _exporter = export(receiver);
+    let exporter = LabExportProcess::start(receiver, &[]);
+    assert_eq!(exporter.address.port(), EXPORTER);
     let prometheus = PrometheusServer::start(receiver, directory.path(), &fast_rules());
     within(30, "Prometheus scrapes the exporter", || prometheus.value("up") == Some(1.0));
 
@@ -137,12 +139,4 @@ fn serve(receiver: &LabHost) -> Arc<AtomicBool> {
         }
     });
     is_slow
-}
-
-/// Starts `linerate export` on the receiver and waits until it serves.
-fn export(receiver: &LabHost) -> LabChild {
-    let mut child = start_on(receiver, program(), &["export"]);
-    let (address, _) = await_line(&mut child.stderr, metrics_address);
-    assert_eq!(address.port(), EXPORTER);
-    child
 }

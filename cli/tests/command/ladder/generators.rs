@@ -26,17 +26,16 @@ impl SshTestGenerators {
         if !sshd::is_usable() {
             return None;
         }
-        sshd::make_keys(&scene.path(""));
+        sshd::make_keys(scene.directory());
         let remote_program = scene.path("generator");
         std::os::unix::fs::symlink(program(), &remote_program).expect("a link");
-        let (config, key) = (scene.path("ssh_config"), scene.path("client"));
         let lines = format!(
             "Host *\n  IdentityFile {}\n  UserKnownHostsFile /dev/null\n  StrictHostKeyChecking no\n  LogLevel ERROR\n",
-            text(&key)
+            scene.path("client").display()
         );
-        fs::write(&config, lines).expect("written");
+        let config = scene.save("ssh_config", lines);
         let sshds = PORTS.map(|port| start_sshd(scene, port));
-        Some(Self { _sshds: sshds, program: remote_program, ssh: format!("ssh -F {}", text(&config)) })
+        Some(Self { _sshds: sshds, program: remote_program, ssh: format!("ssh -F {config}") })
     }
 
     /// Arguments for the generator hosts and the ssh command.
@@ -74,7 +73,7 @@ impl SshTestGenerators {
 fn start_sshd(scene: &TuneTestLab, port: u16) -> TestChild {
     let address = SocketAddr::new(SENDER.parse().expect("an address"), port);
     let mut command = scene.on("sender0", "unshare");
-    command.args(sshd::sshd_arguments(&scene.path(""), address)).stderr(Stdio::piped());
+    command.args(sshd::sshd_arguments(scene.directory(), address)).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
     sshd::await_listening(&mut child.stderr);
     TestChild(child)

@@ -98,8 +98,7 @@ fn assert_only_new_copies_are_restarted_while_old_ones_drain(
 fn replace_takes_over_a_server_without_boost_run_unless_it_is_interrupted() {
     let _machine = machine();
     let Some(host) = ReplicaTestHost::up() else { return };
-    let mut server = host.server(&["--tcp"]).spawn().expect("it starts");
-    within(10, "the server is there", || host.copies() == [server.id()]);
+    let mut server = host.start_server(&["--tcp"]);
     let settings = || traces(&host, server.id(), PORT_NUMBER);
     let before = settings();
     // Before the copies have the port, and while the server drains.
@@ -147,16 +146,13 @@ fn replace_takes_only_the_port_of_the_named_server_with_all_its_addresses() {
             "gets datagrams of udp 0.0.0.0:5300 of the old server at once",
         ),
     ] {
-        let mut server = host.server(server).spawn().expect("it starts");
-        within(10, "the server is there", || host.copies() == [server.id()]);
+        let server = host.start_server(server);
         let output = host.refusal_of("replace", &["--port", port], &words);
         assert!(output.contains(expected), "{output}");
         assert_eq!(host.copies(), [server.id()]);
-        server.kill().and_then(|()| server.wait()).expect("a child");
     }
-    let start = |address| host.server(&["--address", address]).spawn().expect("it starts");
-    let (mut old, mut other) = (start("127.0.0.1"), start("127.0.0.2"));
-    within(10, "both servers are there", || host.copies().len() == 2);
+    let [mut old, other] =
+        ["127.0.0.1", "127.0.0.2"].map(|address| host.start_server(&["--address", address]));
     let words = ["--address", "127.0.0.1"];
     let output = host.refusal_of("replace", &["--port", PORT], &words);
     assert!(output.contains("several servers are on this port"), "{output}");
@@ -165,7 +161,7 @@ fn replace_takes_only_the_port_of_the_named_server_with_all_its_addresses() {
     old.wait().expect("a child");
     assert!(host.copies().len() == 2 && host.copies().contains(&other.id()));
     new.end(Signal::TERM, 0);
-    other.kill().and_then(|()| other.wait()).expect("a child");
+    drop(other);
     host.assert_all_removed();
 }
 

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::boost_servers::scene::BoostServersTestHost;
 use crate::boost_servers::traces::allowed_cpus;
-use crate::support::{program, signal, text_of, within};
+use crate::support::{TestChild, program, signal, text_of, within};
 
 pub(super) const PORT: &str = "5300";
 pub(super) const PORT_NUMBER: u16 = 5300;
@@ -40,11 +40,12 @@ impl ReplicaTestHost {
         Some(Self { host })
     }
 
-    /// The server itself, without `linerate boost`.
-    pub(super) fn server(&self, words: &[&str]) -> Command {
+    /// Starts the server itself, without `linerate boost`, and waits until it has the port.
+    pub(super) fn start_server(&self, words: &[&str]) -> TestChild {
         let mut command = self.scene.on_host(self.scene.path("server"));
-        command.arg(PORT).args(words);
-        command
+        let server = TestChild(command.arg(PORT).args(words).spawn().expect("it starts"));
+        within(10, "the server is there", || self.copies().contains(&server.id()));
+        server
     }
 
     fn command(&self, verb: &str, options: &[&str], words: &[&str]) -> Command {

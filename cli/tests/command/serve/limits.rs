@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::ServeProcess;
-use crate::support::{self, await_line, errors_of, program, run_on, start_lab, start_on};
+use crate::support::{self, TestDirectory, await_line, errors_of, program, run_on, start_lab, start_on};
 
 const ZONE: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n";
 /// A query for the address of `ns.example.test`.
@@ -53,13 +53,11 @@ fn until(lines: &mut Lines<BufReader<ChildStderr>>, part: &str) -> String {
 }
 
 /// A directory with a zone file, which all users may read, and the value for `--zone`.
-fn zone() -> (tempfile::TempDir, String) {
-    let directory = tempfile::tempdir().expect("a directory");
+fn zone() -> (TestDirectory, String) {
+    let directory = TestDirectory::new();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).expect("the owner's right");
-    let file = directory.path().join("zone");
-    std::fs::write(&file, ZONE).expect("written");
-    let zone = format!("example.test={}", file.display());
+    let zone = format!("example.test={}", directory.write("zone", ZONE));
     (directory, zone)
 }
 
@@ -167,9 +165,7 @@ fn low_port_without_privilege_names_cap_net_bind_service() {
 #[test]
 fn sighup_reloads_zones_and_reports_invalid_ones() {
     let (directory, zone) = zone();
-    let write = |more: &str| {
-        std::fs::write(directory.path().join("zone"), format!("{ZONE}{more}")).expect("written");
-    };
+    let write = |more: &str| directory.write("zone", format!("{ZONE}{more}"));
     let mut server = ServeProcess::start("dns", &["--zone", &zone, "--no-tcp"]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");

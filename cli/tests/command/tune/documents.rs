@@ -16,11 +16,11 @@ fn json_of_each_tune_verb_matches_its_schema() {
     };
     conforms(&document("plan", &["--interface", "eth0"]), "linerate.plan/2");
     // A plan without changes makes no tune.
-    let file = scene.save("empty.json", &scene.plan_of(&[]));
+    let file = scene.save("empty.json", scene.plan_of(&[]));
     let unchanged = document("apply", &["--plan", &file, "--yes"]);
     conforms(&unchanged, "linerate.tune-apply/2");
     assert_eq!((&unchanged["result"]["tune"], &unchanged["result"]["changes"]), (&Value::Null, &json!([])));
-    let file = scene.save("plan.json", &scene.plan());
+    let file = scene.save("plan.json", scene.plan());
     conforms(&document("apply", &["--plan", &file, "--yes"]), "linerate.tune-apply/2");
     conforms(&document("status", &[]), "linerate.tune-status/2");
     let image = scene.path("image");

@@ -5,8 +5,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::scene::{HostSettingValues, TuneTestLab, output_text, text};
-use crate::support::skip;
+use super::scene::{HostSettingValues, TuneTestLab, text};
+use crate::support::{output_text, skip};
 
 /// A lab, a plan file with one change per kind of setting (file, sysctl, ioctl, program), and the
 /// original values.

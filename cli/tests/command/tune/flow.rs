@@ -16,6 +16,5 @@ fn flow_without_nic_rules_sets_rps_only_with_the_option() {
     let (out, _) = scene.expect(0, "flow", &[&PACKETS[..], &["--rps", "--yes"]].concat());
     assert!(out.contains("4 changes on") && out.contains("Other packets of eth0 go to CPU 0, too"), "{out}");
     assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/rx-*/rps_cpus | sort -u"), "1");
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
 }

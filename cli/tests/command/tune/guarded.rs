@@ -79,8 +79,7 @@ fn unfinished_tunes_are_undone_by_their_guard_or_can_be_resumed_or_undone() {
         let (out, _) = scene.expect(0, "status", &[]);
         assert!(out.contains("made; 8 settings in effect"), "{out}");
     }
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
 
     // An interrupted tune stops between two changes.
     let mut child = apply_half(&scene, &file, &[]);
@@ -93,6 +92,5 @@ fn unfinished_tunes_are_undone_by_their_guard_or_can_be_resumed_or_undone() {
         Some(0) => assert!(out.contains("made; 8"), "{out}"),
         other => panic!("{other:?}: {out}"),
     }
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, text};
 use crate::schema::conforms;
+use crate::support::read_document;
 
 #[test]
 fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
@@ -35,8 +36,7 @@ fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
     assert!(err.contains("--yes"), "{err}");
     let (out, _) = scene.expect(0, "persist", &[root[0], root[1], "--yes"]);
     assert!(out.contains("/etc/linerate/tune.json\n  {"), "{out}");
-    let document = fs::read_to_string(image.join("etc/linerate/tune.json")).expect("written");
-    let document: Value = serde_json::from_str(&document).expect("a document");
+    let document = read_document(image.join("etc/linerate/tune.json"));
     conforms(&document, "linerate.persisted/1");
     let settings = document["settings"].as_array().expect("settings");
     let has = |expected: &Value| settings.iter().any(|entry| entry["setting"] == *expected);
@@ -45,14 +45,12 @@ fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
     assert!(out.contains("persists"), "{out}");
 
     // As after a reboot: only the file is left.
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
     let document = image.join("etc/linerate/tune.json");
     let (out, _) = scene.expect(0, "reapply", &["--file", text(&document)]);
     assert!(out.contains("eth0 rx-3/rps_cpus"), "{out}");
     assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/rx-3/rps_cpus"), "3");
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
 
     let (out, _) = scene.expect(0, "unpersist", &[]);
     assert!(out.contains("removed"), "{out}");

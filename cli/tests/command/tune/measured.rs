@@ -2,7 +2,7 @@
 //! measure an idle service.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::Read as _;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::process::{Command, Output, Stdio};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::scene::TuneTestLab;
 use crate::ladder::generators::SshTestGenerators;
 use crate::schema::conforms;
-use crate::support::{TestChild, document_of, errors_of, machine, program, signal, skip};
+use crate::support::{TestChild, document_of, errors_of, lines_of, machine, program, signal, skip};
 
 /// How the clients of the server send.
 #[derive(Clone, Copy, PartialEq)]
@@ -126,7 +126,7 @@ fn buffer_plan(scene: &TuneTestLab, bytes: &str) -> Option<Value> {
 /// A saved plan that changes XPS of one queue.
 fn xps_plan(scene: &TuneTestLab) -> String {
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
-    scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]))
+    scene.save("plan.json", scene.plan_of(&[(queue, "0", "1")]))
 }
 
 fn xps(scene: &TuneTestLab) -> String {
@@ -181,7 +181,7 @@ fn measure_alternate_undoes_and_reapplies_changes_unless_it_is_interrupted() {
     // A measurement that is interrupted after its undo reports the undo.
     let mut apply = scene.tune("apply", &["--plan", &file, "--yes", "--measure=alternate", "--json", "-"]);
     let mut apply = apply.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut lines = BufReader::new(apply.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut lines = lines_of(&mut apply.stderr);
     assert!(lines.any(|line| line.contains("without the changes")), "it is measured");
     signal(apply.id(), Signal::INT);
     lines.for_each(drop);

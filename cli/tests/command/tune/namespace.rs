@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use linerate_lab::Lab;
 use serde_json::{Value, json};
 
-use super::scene::{TuneTestLab, output_text};
-use crate::support::{is_root, linerate, program, skip, start_lab};
+use super::scene::TuneTestLab;
+use crate::support::{checked_text, linerate, program, read_document, skip, start_root_lab};
 
 const SERVER: &str = "198.18.0.1:4098";
 
@@ -21,10 +21,7 @@ const SHOWN_ONLY: &str = "it belongs to the whole machine, and cannot be set fro
 
 #[test]
 fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
-    if !is_root() {
-        return;
-    }
-    let Some(lab) = start_lab(Lab::builder().queues(2)) else { return };
+    let Some(lab) = start_root_lab(Lab::builder().queues(2)) else { return };
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     // No process reads this socket.
     let _server = receiver.run(|| UdpSocket::bind(SERVER)).expect("the host runs").expect("a socket");
@@ -45,16 +42,15 @@ fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
         let mut child = receiver.spawn(command).expect("it starts");
         assert!(child.wait().expect("it ends").success(), "{arguments:?}");
     };
-    let plan = || serde_json::from_str(&fs::read_to_string(&file).expect("a plan")).expect("JSON");
     run(&["tune", "plan", "--interface", "eth0", "--json"], &file);
-    assert_left_to_the_user(&plan());
+    assert_left_to_the_user(&read_document(&file));
     // A user on another machine plans from a capture of this host.
     run(&["doctor", "capture", "--interface", "eth0"], &capture);
     let root = capture.to_str().expect("UTF-8");
     let text = file.to_str().expect("UTF-8");
     let output = linerate(&["tune", "plan", "--root", root, "--json", text]);
     assert!(output.status.success(), "{output:?}");
-    assert_left_to_the_user(&plan());
+    assert_left_to_the_user(&read_document(&file));
 }
 
 fn assert_left_to_the_user(plan: &Value) {
@@ -83,14 +79,12 @@ fn apply_refuses_machine_wide_settings_and_makes_other_changes() {
     let other = if demux == "0" { "1" } else { "0" };
     let file = scene.save(
         "plan.json",
-        &scene.plan_of(&[
+        scene.plan_of(&[
             (json!({ "sysctl": "net.core.rmem_default" }), &memory, "4194304"),
             (json!({ "sysctl": "net.ipv4.udp_early_demux" }), &demux, other),
         ]),
     );
-    let output = scene.run("apply", &["--plan", &file, "--yes"]);
-    let (out, err) = output_text(&output);
-    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    let (_, err) = scene.apply(2, &file, &[]);
     assert!(err.contains(SHOWN_ONLY) && err.contains("done"), "{err}");
     assert_eq!(value_of("net/ipv4/udp_early_demux"), other, "{err}");
     assert_eq!(value_of("net/core/rmem_default"), memory);
@@ -106,16 +100,14 @@ fn undo_restores_settings_in_the_namespace_of_the_tune() {
     let (before, own_value) = (value(), fs::read_to_string(demux).expect("a value"));
     let other = if before == "0" { "1" } else { "0" };
     let change = (json!({ "sysctl": "net.ipv4.udp_early_demux" }), before.as_str(), other);
-    let file = scene.save("plan.json", &scene.plan_of(&[change]));
+    let file = scene.save("plan.json", scene.plan_of(&[change]));
     scene.apply(0, &file, &[]);
     assert_eq!(value(), other);
     let state = scene.state();
     let state = state.to_str().expect("UTF-8");
-    let status = linerate(&["tune", "status", "--state-dir", state]);
-    assert!(output_text(&status).0.contains("it is in another network namespace"), "{status:?}");
-    assert_eq!(status.status.code(), Some(0), "{status:?}");
+    let (out, _) = checked_text(&linerate(&["tune", "status", "--state-dir", state]), 0);
+    assert!(out.contains("it is in another network namespace"), "{out}");
     // The test's own namespace has a setting of the same name.
-    let undo = linerate(&["tune", "undo", "--state-dir", state]);
-    assert_eq!(undo.status.code(), Some(0), "{undo:?}");
+    checked_text(&linerate(&["tune", "undo", "--state-dir", state]), 0);
     assert_eq!((value(), fs::read_to_string(demux).expect("a value")), (before, own_value));
 }

@@ -4,8 +4,8 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::scene::{TuneTestLab, output_text};
-use crate::support::{TestDirectory, linerate};
+use super::scene::TuneTestLab;
+use crate::support::{TestDirectory, checked_text, linerate, text_of};
 
 /// An empty plan, for any host.
 fn empty() -> Value {
@@ -40,12 +40,11 @@ fn invalid_plans_are_refused_in_one_line() {
         (with("cpus", json!(["all"])), "line 1"),
     ] {
         let output = show(&plan);
-        let (out, err) = output_text(&output);
-        assert_eq!(output.status.code(), Some(2), "{plan}: {out}{err}");
+        let (out, err) = checked_text(&output, 2);
         assert!(out.is_empty() && err.lines().count() == 1, "{plan}: {out}{err}");
         assert!(err.contains(word) && err.contains("plan.json"), "{plan}: {err}");
     }
-    let (out, _) = output_text(&show(&empty().to_string()));
+    let out = text_of(&show(&empty().to_string()));
     assert!(out.starts_with("Nothing to change on "), "{out}");
 }
 

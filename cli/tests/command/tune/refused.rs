@@ -40,7 +40,7 @@ fn apply_refuses_plans_with_other_interfaces_or_values_before_any_change() {
     plan["changes"].as_array_mut().expect("changes").push(extra);
     assert_refused(&scene, &plan, "rings of eth0");
 
-    let file = scene.save("plan.json", &scene.plan());
+    let file = scene.save("plan.json", scene.plan());
     scene.shell("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up");
     let (_, err) = scene.apply(2, &file, &[]);
     assert_eq!(err, "linerate: eth0 is called lan0 now: make a new plan\n");
@@ -73,8 +73,7 @@ fn apply_stops_at_a_refused_change_and_resume_makes_the_others() {
         "{out}"
     );
     assert!(out.contains("undone automatically in "), "{out}");
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
 
     // Without a successful change there is nothing to undo.
     let plan = scene.plan_of(&[(json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" }), "0", "nonsense")]);
@@ -123,8 +122,7 @@ fn only_one_process_changes_settings_at_a_time() {
     std::io::Read::read_to_string(&mut reader, &mut progress).expect("text");
     assert!(progress.contains("8/8"), "{progress}");
     assert!(first.wait().expect("reaped").success());
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
 }
 
 #[test]
@@ -137,8 +135,7 @@ fn undo_restores_settings_from_a_torn_or_damaged_journal() {
     drop(open);
     let (out, _) = scene.expect(1, "status", &[]);
     assert!(out.contains("torn") && out.contains("8 settings in effect"), "{out}");
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
     scene.expect(0, "status", &[]);
 
     scene.apply(0, &file, &[]);
@@ -157,8 +154,7 @@ fn undo_restores_settings_from_a_torn_or_damaged_journal() {
     assert_eq!(before, scene.values());
     // The damage does not affect the next tune.
     scene.apply(0, &file, &[]);
-    scene.expect(0, "undo", &[]);
-    assert_eq!(before, scene.values());
+    scene.undo(&before);
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! A lab host with a veth of four queues, on which tests run `linerate tune`.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::{TestDirectory, errors_of, is_root, program, skip, text_of};
+use crate::support::{TestDirectory, checked_text, errors_of, is_root, output_text, program, skip, text_of};
 
 /// A private lab, and a directory for the journal and plans.
 pub(crate) struct TuneTestLab {
@@ -41,7 +42,7 @@ impl TuneTestLab {
     /// Creates a lab like `up`. Returns the file of a plan for it and its settings, too.
     pub(crate) fn up_with_plan() -> Option<(Self, String, HostSettingValues)> {
         let scene = Self::up()?;
-        let file = scene.save("plan.json", &scene.plan());
+        let file = scene.save("plan.json", scene.plan());
         let values = scene.values();
         Some((scene, file, values))
     }
@@ -78,19 +79,26 @@ impl TuneTestLab {
     }
 
     /// Runs `linerate tune` and checks its exit status. Returns standard output and standard error.
+    #[track_caller]
     pub(crate) fn expect(&self, status: i32, verb: &str, arguments: &[&str]) -> (String, String) {
-        let output = self.run(verb, arguments);
-        let (out, err) = output_text(&output);
-        assert_eq!(output.status.code(), Some(status), "tune {verb} {arguments:?}: {out}{err}");
-        (out, err)
+        checked_text(&self.run(verb, arguments), status)
     }
 
     /// Applies a saved plan and checks the exit status. Returns standard output and standard error.
+    #[track_caller]
     pub(crate) fn apply(&self, status: i32, plan: &str, more: &[&str]) -> (String, String) {
         self.expect(status, "apply", &[&["--plan", plan, "--yes"], more].concat())
     }
 
+    /// Undoes the latest tune. All settings have to have these values afterwards.
+    #[track_caller]
+    pub(crate) fn undo(&self, values: &HostSettingValues) {
+        self.expect(0, "undo", &[]);
+        assert_eq!(*values, self.values());
+    }
+
     /// No tune may be in effect, and all settings have to have these values.
+    #[track_caller]
     pub(crate) fn assert_undone(&self, values: &HostSettingValues) {
         assert_eq!(*values, self.values());
         assert_eq!(self.expect(0, "status", &[]).0, "No tune is in effect.\n");
@@ -104,6 +112,11 @@ impl TuneTestLab {
     /// The directory of the journal.
     pub(crate) fn state(&self) -> PathBuf {
         self.path("state")
+    }
+
+    /// The test's directory.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// A path in the test's directory.
@@ -189,9 +202,9 @@ impl TuneTestLab {
         ])
     }
 
-    /// Writes a plan to a file and returns its path.
-    pub(crate) fn save(&self, name: &str, plan: &Value) -> String {
-        self.directory.write(name, plan)
+    /// Writes a file, such as a plan, to the test's directory. Returns its path.
+    pub(crate) fn save(&self, name: &str, content: impl Display) -> String {
+        self.directory.write(name, content)
     }
 }
 
@@ -199,11 +212,6 @@ impl Drop for TuneTestLab {
     fn drop(&mut self) {
         self.lab(&["down", &self.lab]);
     }
-}
-
-/// Standard output and standard error of a command.
-pub(crate) fn output_text(output: &Output) -> (String, String) {
-    (text_of(output), errors_of(output))
 }
 
 pub(crate) fn text(path: &Path) -> &str {

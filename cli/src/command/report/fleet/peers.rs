@@ -6,6 +6,7 @@ use linerate_host::stats::median;
 use serde_json::Value;
 
 use crate::command::report::fleet_report::{FleetHost, FleetOutlier};
+use crate::render::format::{comma_list, significant};
 
 /// With fewer hosts there is no majority.
 const FEWEST_HOSTS: usize = 4;
@@ -118,8 +119,8 @@ impl PeerValues {
                 outliers.push(FleetOutlier {
                     host: host.clone(),
                     what: (*name).to_owned(),
-                    value: crate::render::format::significant(*value),
-                    peers: crate::render::format::significant(median_value),
+                    value: significant(*value),
+                    peers: significant(median_value),
                     agreeing: values.len(),
                 });
             }
@@ -161,12 +162,11 @@ fn flatten(value: &Value, path: &mut String, leaves: &mut BTreeMap<String, Vec<S
 /// `0 (16 times), f`.
 fn join_runs(values: &[String]) -> String {
     let runs = values.chunk_by(|value, next| value == next);
-    let texts = runs.map(|run| match run {
+    comma_list(runs.map(|run| match run {
         [value] => value.clone(),
         [value, ..] => format!("{value} ({} times)", run.len()),
         [] => String::new(),
-    });
-    texts.collect::<Vec<_>>().join(", ")
+    }))
 }
 
 fn shorten_value(value: &str) -> String {
