@@ -27,7 +27,7 @@ pub struct LabHost {
 
 impl LabHost {
     pub(crate) fn start(name: &str) -> Result<Self> {
-        let (resident, namespace) = ResidentThread::start(thread_name(name))?;
+        let (resident, namespace) = ResidentThread::start(&thread_name(name))?;
         Ok(Self { name: name.to_owned(), resident, namespace })
     }
 

@@ -26,12 +26,12 @@ type SpawnRequest = (Command, SyncSender<io::Result<Child>>);
 
 impl ResidentThread {
     /// Starts the thread in a new network namespace.
-    pub(crate) fn start(name: String) -> Result<(Self, NetworkNamespace)> {
+    pub(crate) fn start(name: &str) -> Result<(Self, NetworkNamespace)> {
         let (requests, request_receiver) = channel::<SpawnRequest>();
         let (entered_sender, entered_receiver) = sync_channel(1);
         let start_error = |error| LabError::system(format!("start the thread {name}"), error);
         let thread = Builder::new()
-            .name(name.clone())
+            .name(name.to_owned())
             .spawn(move || {
                 let entered = NetworkNamespace::enter_new().map(|namespace| (gettid(), namespace));
                 if entered_sender.send(entered).is_ok() {
