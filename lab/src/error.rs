@@ -35,9 +35,6 @@ pub enum LabError {
     /// Code run inside a host panicked.
     #[error("code run in lab host {host} panicked: {message}")]
     Panicked { host: String, message: String },
-    /// The thread that holds a host has ended.
-    #[error("lab host {host} has ended")]
-    Ended { host: String },
     #[error(
         "a lab named {name} is up (process {pid}): choose another name, or take it down with `linerate lab down {name}`"
     )]

@@ -170,6 +170,7 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
             net_namespace: Some(net_namespace),
             sys: SysMount::Preferred,
             die_with: None,
+            cpus: None,
         },
     );
     Ok(command)

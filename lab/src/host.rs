@@ -1,8 +1,13 @@
 //! One host of a lab.
 
+use std::any::Any;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::Command;
+use std::thread::Builder;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, sched_getaffinity};
 
 use crate::child::LabChild;
 use crate::error::{LabError, Result};
@@ -10,7 +15,7 @@ use crate::namespace::{NamespaceId, NetworkNamespace};
 use crate::resident::ResidentThread;
 use crate::sys::{ChildSetup, SysMount, arm};
 
-/// A host: a network namespace with a thread that lives in it.
+/// A host: a network namespace with a thread that lives in it and starts its programs.
 ///
 /// Only descriptors and a thread of this process hold it, so it ends with the process in any case.
 #[derive(Debug)]
@@ -22,7 +27,7 @@ pub struct LabHost {
 
 impl LabHost {
     pub(crate) fn start(name: &str) -> Result<Self> {
-        let (resident, namespace) = ResidentThread::start(name, NetworkNamespace::enter_new)?;
+        let (resident, namespace) = ResidentThread::start(&thread_name(name))?;
         Ok(Self { name: name.to_owned(), resident, namespace })
     }
 
@@ -31,18 +36,29 @@ impl LabHost {
         &self.name
     }
 
-    /// Runs `work` on the host's own thread, inside its network namespace, and waits for it.
+    /// Runs `work` on a new thread in the host's network namespace, and waits for it.
     ///
     /// Sockets opened and threads spawned by `work` stay in the host's network namespace, wherever
     /// they are used afterwards. In `work`, `/proc/sys/net` and `/proc/thread-self/net` are the
-    /// host's (`/proc/net` is not: it follows the first thread of the process). A host runs one
-    /// `work` at a time. If `work` calls `run` of the same host, the inner work runs at once, but
-    /// `work` must not wait for another thread that calls `run`.
+    /// host's (`/proc/net` is not: it follows the first thread of the process).
     ///
     /// # Errors
-    /// [`LabError::Panicked`] if `work` panics. The host remains usable.
+    /// [`LabError::Panicked`] if `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        self.resident.run(work)
+        let failed = |error| LabError::system(format!("run code in lab host {}", self.name), error);
+        let enter_and_work = || -> io::Result<T> {
+            move_into_link_name_space(self.namespace(), Some(LinkNameSpaceType::Network))?;
+            Ok(work())
+        };
+        std::thread::scope(|scope| {
+            let builder = Builder::new().name(thread_name(&self.name));
+            match builder.spawn_scoped(scope, enter_and_work).map_err(failed)?.join() {
+                Ok(outcome) => outcome.map_err(failed),
+                Err(panic) => {
+                    Err(LabError::Panicked { host: self.name.clone(), message: panic_message(&*panic) })
+                }
+            }
+        })
     }
 
     /// A sysfs that shows this host's interfaces (`class/net`), for any thread of this process.
@@ -57,7 +73,7 @@ impl LabHost {
     }
 
     /// Starts a program in the host. Its `/sys` shows the host, with nothing mounted below (no
-    /// control groups, no BPF file system).
+    /// control groups, no BPF file system). It may use the CPUs of the calling thread.
     ///
     /// The program and the processes that it starts are killed when the lab is dropped or its
     /// process dies for any reason. If the lab was killed,
@@ -71,11 +87,10 @@ impl LabHost {
                 net_namespace: None,
                 sys: if self.namespace.sysfs.is_ok() { SysMount::Required } else { SysMount::Inherited },
                 die_with: Some(rustix::process::getpid()),
+                cpus: sched_getaffinity(None).ok(),
             },
         );
-        // Forked by the resident thread: the child inherits its namespace, and the kernel counts
-        // that thread as the parent whose death ends the child (PR_SET_PDEATHSIG).
-        let child = self.run(move || command.spawn())?.map_err(|e| LabError::system(operation.clone(), e))?;
+        let child = self.resident.spawn(command).map_err(|e| LabError::system(operation.clone(), e))?;
         LabChild::new(child).map_err(|e| LabError::system(operation, e))
     }
 
@@ -92,4 +107,15 @@ impl LabHost {
     pub fn thread_id(&self) -> i32 {
         self.resident.thread_id()
     }
+}
+
+/// The kernel shows 15 bytes of a thread's name.
+fn thread_name(host: &str) -> String {
+    format!("lab-{host}")
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "a value that is not text".to_owned())
 }

@@ -118,31 +118,23 @@ pub(crate) fn why_not_unshare(errno: Errno) -> String {
     }
 }
 
+/// Settings that may forbid unprivileged user namespaces, with the value that does and one that does not.
+const RESTRICTIONS: [(&str, &str, &str); 3] = [
+    ("user.max_user_namespaces", "0", "10000"),
+    // Debian's and Arch's patch.
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    // Ubuntu 23.10 and later.
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+];
+
 /// The rule that forbids unprivileged user namespaces, and how to lift it.
 fn restriction(host: &Host) -> Option<(String, String)> {
-    let has_value = |path: &str, value: &str| host.read(path).is_ok_and(|content| content.trim() == value);
-    let sysctl_hint = |setting: &str, value: &str| format!("allow it: sysctl -w {setting}={value}");
-    if has_value("/proc/sys/user/max_user_namespaces", "0") {
-        return Some((
-            "user.max_user_namespaces is 0".to_owned(),
-            sysctl_hint("user.max_user_namespaces", "10000"),
-        ));
-    }
-    // Debian's and Arch's patch.
-    if has_value("/proc/sys/kernel/unprivileged_userns_clone", "0") {
-        return Some((
-            "kernel.unprivileged_userns_clone is 0".to_owned(),
-            sysctl_hint("kernel.unprivileged_userns_clone", "1"),
-        ));
-    }
-    // Ubuntu 23.10 and later.
-    if has_value("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
-        return Some((
-            "kernel.apparmor_restrict_unprivileged_userns is 1".to_owned(),
-            sysctl_hint("kernel.apparmor_restrict_unprivileged_userns", "0"),
-        ));
-    }
-    None
+    let forbids = |(name, forbidding, _): &&(&str, &str, &str)| {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        host.read(&path).is_ok_and(|value| value.trim() == *forbidding)
+    };
+    let (name, value, allowing) = RESTRICTIONS.iter().find(forbids)?;
+    Some((format!("{name} is {value}"), format!("allow it: sysctl -w {name}={allowing}")))
 }
 
 /// The reason for an error of `unshare`, and its remedy.
@@ -186,14 +178,15 @@ mod tests {
     #[test]
     fn each_forbidding_sysctl_is_reported_with_its_fix() {
         for (file, setting, value) in [
-            ("/proc/sys/user/max_user_namespaces", "user.max_user_namespaces", "0"),
-            ("/proc/sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone", "0"),
+            ("user/max_user_namespaces", "user.max_user_namespaces", "0"),
+            ("kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone", "0"),
             (
-                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+                "kernel/apparmor_restrict_unprivileged_userns",
                 "kernel.apparmor_restrict_unprivileged_userns",
                 "1",
             ),
         ] {
+            let file = format!("/proc/sys/{file}");
             let (why, how) = explain(&Host::scripted([(file, value)]), Errno::PERM);
             assert!(why.contains(setting), "{why}");
             assert!(how.contains(&format!("sysctl -w {setting}=")), "{how}");

@@ -27,7 +27,7 @@ use linerate_lab::userns::{self, LabPrivilege};
 use crate::programs::{self, BuildProfile};
 use kernel::UnpackedKernel;
 use machine::{GuestVariant, TO_VIRTIO};
-use session::{GuestSession, OutputSinks};
+use session::{GuestSession, GuestUnresponsive, OutputSinks};
 use traffic::{FlowCount, GuestTraffic};
 
 // Exit status if the guest failed instead of its command (the same as in env and timeout).
@@ -132,13 +132,14 @@ impl GuestParts {
         traffic: Option<FlowCount>,
         command: &[String],
     ) -> anyhow::Result<u8> {
+        let command_line = shlex::try_join(command.iter().map(String::as_str))?;
         let prepared_guest = self.prepare()?;
         let deadline = Duration::from_secs(self.deadline);
         let mut guest = GuestSession::boot(&prepared_guest, variant, deadline)?;
         let traffic =
             traffic.map(|flows| GuestTraffic::start(&guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
         let mut sinks = OutputSinks { output: &mut stdout(), errors: &mut stderr() };
-        let status = guest.run(&quoted(command), deadline, &mut sinks)?;
+        let status = guest.run(&command_line, deadline, &mut sinks)?;
         if let Some(traffic) = traffic {
             eprintln!("guest: {} datagrams sent meanwhile", traffic.stop()?);
         }
@@ -187,7 +188,7 @@ impl GuestParts {
         check: impl Fn(&mut GuestSession) -> anyhow::Result<Vec<String>>,
     ) -> anyhow::Result<Vec<String>> {
         match check(&mut self.boot(prepared_guest, variant)?) {
-            Err(error) if session::is_unresponsive(&error) => {
+            Err(error) if error.is::<GuestUnresponsive>() => {
                 eprintln!("guest: {error:#}; these checks once more after another boot");
                 check(&mut self.boot(prepared_guest, variant)?)
             }
@@ -208,7 +209,7 @@ impl GuestParts {
                 Ok(guest)
             });
             match checked_session {
-                Err(error) if session::is_unresponsive(&error) => {
+                Err(error) if error.is::<GuestUnresponsive>() => {
                     eprintln!("guest: not all of its CPUs run; booted again. {error:#}");
                 }
                 result => return result,
@@ -250,24 +251,4 @@ impl GuestParts {
 fn cache(command: &Path) -> anyhow::Result<PathBuf> {
     let target = command.ancestors().nth(2).context("the command is in no target directory")?;
     Ok(target.join("guest"))
-}
-
-/// A command with each argument quoted for the shell.
-fn quoted(command: &[String]) -> String {
-    let words: Vec<String> =
-        command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
-    words.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quoted_commands_pass_the_shell_unchanged() {
-        let command = ["printf", "%s|", "", "a b", "it's", "$HOME\n`id`\\"].map(str::to_owned);
-        let output =
-            std::process::Command::new("sh").arg("-c").arg(quoted(&command)).output().expect("sh runs");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "|a b|it's|$HOME\n`id`\\|");
-    }
 }

@@ -161,7 +161,7 @@ impl LadderArgs {
         let config = &prepared_run.config;
         let workload = config.running.as_ref().map(|running| running.workload.clone());
         let load = remote::RemoteLoad {
-            targets: vec![prepared_run.address()],
+            targets: vec![prepared_run.address],
             payload_bytes: workload.is_none().then_some(config.run.payload_bytes as usize),
             workload,
             flows: Some(self.running.flows as usize),

@@ -18,7 +18,7 @@ pub(crate) fn before(prepared_run: &PreparedRun, host: &str, sources: &[String],
             text.push('\n');
         }
     };
-    let (address, cpus) = (prepared_run.address(), format::cpu_list(prepared_run.cpus()));
+    let (address, cpus) = (prepared_run.address, format::cpu_list(&prepared_run.server_cpus));
     let server = match prepared_run.program() {
         Some((name, pid)) => format!("{name} (process {pid}) on {address}, which keeps running"),
         None => format!("linerate's server on {address} and CPUs {cpus}"),

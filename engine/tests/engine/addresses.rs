@@ -34,12 +34,11 @@ fn each_interface_address_is_the_source_of_its_replies() -> EngineTestResult {
     let Ok(lab) = Lab::builder().start().map_err(|error| skip(test, error)) else { return Ok(()) };
     let (server, client) = (lab.receiver(), &lab.senders()[0]);
     // The link of the lab has other addresses.
-    let client_thread = client.run(|| rustix::thread::gettid().as_raw_nonzero())?;
     ip(
         server,
         &[
             "link add lan0 type veth peer name lan1",
-            &format!("link set lan1 netns {client_thread}"),
+            &format!("link set lan1 netns {}", client.thread_id()),
             "link set lan0 addrgenmode none",
             "link set lan0 up",
             "address add 10.1.0.1/24 brd + dev lan0",

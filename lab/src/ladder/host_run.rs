@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use linerate_host::netlink::addresses;
 use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope};
-use linerate_load::wire::{IpVersion, LinkSpeed};
+use linerate_load::wire::{IpVersion, LinkSpeed, WireFormat};
 use linerate_networks::Net;
 use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
@@ -21,13 +21,12 @@ use crate::ladder::boost_changes;
 use crate::ladder::config::LadderConfig;
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::error::{HostRunError, TestbedError};
-use crate::ladder::host_testbed::{HostSetup, HostTestbed, MeasuredServer};
+use crate::ladder::host_testbed::{HostTestbed, start_server};
 use crate::ladder::plan_changes::{self, StepChanges};
 use crate::ladder::remote::RemoteGenerators;
 use crate::ladder::report::{LadderWarning, SettingsFacts, WarningKind};
 use crate::ladder::run::{self, LadderEvent, LadderOutcome};
 use crate::ladder::running_program::RunningProgram;
-use crate::ladder::sampler::Sampler;
 use crate::ladder::saturation::RemoteSenders;
 use crate::ladder::server;
 use crate::ladder::step::LadderStep;
@@ -56,8 +55,18 @@ pub struct HostRunConfig {
 #[derive(Debug)]
 pub struct PreparedRun {
     pub config: HostRunConfig,
+    /// The address of the server.
+    pub address: SocketAddr,
+    /// CPUs of the server's workers, or CPUs that should receive its packets.
+    pub server_cpus: Vec<u32>,
     plan: TunePlan,
-    setup: HostSetup,
+    pub(crate) host: Host,
+    /// A server that already runs; `None`: linerate starts its own server.
+    pub(crate) program: Option<RunningProgram>,
+    pub(crate) queues: u32,
+    pub(crate) numa_nodes: Option<u32>,
+    pub(crate) changes: StepChanges,
+    pub(crate) wire: WireFormat,
 }
 
 /// The journal, and the process that undoes changes if this one dies.
@@ -79,30 +88,20 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     let host = Host::live();
     let addresses = interface_addresses(&host, &config.interface)?;
     config.run.resolve_cpus()?;
-    let usable_cpus = &config.run.cpus;
     let interface = config.interface.clone();
-    let running_server =
-        config.running.as_ref().map(|running| RunningProgram::find(&host, running, &interface, &addresses));
-    let running_server = running_server.transpose()?;
-    let address = match &running_server {
-        Some((_, address, _)) => *address,
-        None => address(&addresses, &config)?,
-    };
-    let mut service = MeasuredServer {
-        interface: interface.clone(),
-        address,
-        cpus: usable_cpus.clone(),
-        payload_bytes: config.run.payload_bytes,
-        allowed: config.allowed.clone(),
-    };
-    let (program, path) = match running_server {
-        Some((program, _, path)) => (Some(program), path),
+    let (program, address, path) = match &config.running {
+        Some(running) => {
+            let (program, address, path) = RunningProgram::find(&host, running, &interface, &addresses)?;
+            (Some(program), address, path)
+        }
         None => {
-            let mut baseline_server = Some(service.start(&ServerConfiguration::baseline())?);
+            let address = address(&addresses, &config)?;
+            let baseline = ServerConfiguration::baseline();
+            let mut baseline_server = Some(start_server(&config, address, &config.run.cpus, &baseline)?);
             let scope = Scope { interfaces: vec![interface.clone()], port: Some(address.port()), pid: None };
             let path = PacketPath::observe(&host, &scope);
             server::stop(&mut baseline_server)?;
-            (None, path)
+            (None, address, path)
         }
     };
     config.run.server = program.as_ref().map(|program| program.recipe.clone());
@@ -113,15 +112,16 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     let profile = TuneProfile { anyway: true, ..config.profile.clone() };
     let owners = SettingOwners::observe(&host);
     let mut plan = conflicts::resolved_plan(&host, &view, &Diagnosis::of(&view), &profile, &owners);
-    service.cpus = plan.cpus.iter().copied().filter(|cpu| usable_cpus.contains(cpu)).collect();
-    if service.cpus.is_empty() {
+    let is_usable = |cpu: &u32| config.run.cpus.contains(cpu);
+    let server_cpus: Vec<u32> = plan.cpus.iter().copied().filter(is_usable).collect();
+    if server_cpus.is_empty() {
         let planned_cpus = plan.cpus.iter().copied().collect();
         return Err(HostRunError::NoCpu { interface, planned: planned_cpus });
     }
     let link = path.link_of(&interface);
     if config.profile.cpus.xps {
         let queues = link.and_then(|link| link.transmit_queues.value().copied()).unwrap_or(0);
-        plan_changes::add_transmit_queues(&mut plan, &host, &interface, queues, &service.cpus);
+        plan_changes::add_transmit_queues(&mut plan, &host, &interface, queues, &server_cpus);
     }
     plan_changes::add_offload(&mut plan, &host, &interface, &config.profile);
     conflicts::resolve(&mut plan, &owners);
@@ -131,16 +131,18 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     let version = if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 };
     let mut changes = StepChanges::from_plan(&plan, config.run.host_wide);
     changes.add_smt(&host, config.run.host_wide);
-    let setup = HostSetup {
+    Ok(PreparedRun {
         wire: config.run.wire(version, speed)?,
-        changes,
         queues: link.and_then(|link| link.receive_queues.value().copied()).unwrap_or(1),
         numa_nodes: path.machine.numa_nodes.value().copied(),
+        config,
+        address,
+        server_cpus,
+        plan,
         host,
-        service,
         program,
-    };
-    Ok(PreparedRun { config, plan, setup })
+        changes,
+    })
 }
 
 /// At least one address.
@@ -170,15 +172,10 @@ fn address(addresses: &[IpAddr], config: &HostRunConfig) -> Result<SocketAddr, H
 }
 
 impl PreparedRun {
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.setup.service.address
-    }
-
     /// Name and process of a server that runs already.
     #[must_use]
     pub fn program(&self) -> Option<(&str, u32)> {
-        self.setup.program.as_ref().map(|program| (program.name.as_str(), program.pid))
+        self.program.as_ref().map(|program| (program.name.as_str(), program.pid))
     }
 
     /// The steps of the run that change a running server with boost. The changes are planned under load.
@@ -186,20 +183,14 @@ impl PreparedRun {
     pub fn boosted_steps(&self) -> Vec<&'static str> {
         let is_boosted = |step: &&&LadderStep| boost_changes::is_boosted(&step.configuration());
         let steps = self.config.run.steps.iter().filter(is_boosted).map(|step| step.id);
-        if self.setup.program.is_some() { steps.collect() } else { Vec::new() }
-    }
-
-    /// CPUs of the server's workers, or CPUs that should receive its packets.
-    #[must_use]
-    pub fn cpus(&self) -> &[u32] {
-        &self.setup.service.cpus
+        if self.program.is_some() { steps.collect() } else { Vec::new() }
     }
 
     /// The steps of the run that change settings, with their changes.
     #[must_use]
     pub fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
         let is_run = |id: &str| self.config.run.steps.iter().any(|step| step.id == id);
-        self.setup.changes.by_step().into_iter().filter(|(step, _)| is_run(step.id)).collect()
+        self.changes.by_step().into_iter().filter(|(step, _)| is_run(step.id)).collect()
     }
 
     /// Changes during the run that keep other programs from changing the same settings.
@@ -211,7 +202,7 @@ impl PreparedRun {
     /// Changes that a tune would make and the run does not, one line each.
     #[must_use]
     pub fn skipped(&self) -> &[String] {
-        self.setup.changes.skipped()
+        self.changes.skipped()
     }
 }
 
@@ -236,7 +227,7 @@ pub fn run(
         until: Some(UndoDeadline::Maker {}),
         plan: None,
     };
-    let host = &prepared.setup.host;
+    let host = &prepared.host;
     let transaction = TuneTransaction::begin(&mut writer, host, tune_start)?;
     let tune = transaction.id();
     // Lives until all settings are restored. It waits for the lock, which becomes free when this
@@ -272,7 +263,7 @@ pub fn run(
     };
     let mut settings = SettingsFacts { tune, restored: is_restored, kept_tune: None };
     if prepared.config.keep_better && is_restored && !is_interrupted(warnings) {
-        let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, &outcome.kept);
+        let mut plan = prepared.changes.kept_plan(&prepared.plan, &outcome.kept);
         plan.changes.extend(kept_changes);
         settings.kept_tune = apply_kept(host, &plan, &mut writer, &records, warnings);
     }
@@ -293,7 +284,7 @@ fn measure(
     observer: &mut dyn FnMut(&LadderEvent<'_>),
 ) -> Result<(LadderOutcome, Vec<PlannedChange>), HostRunError> {
     let config = &prepared.config.run;
-    let mut testbed = HostTestbed::new(&prepared.setup, Sampler { config, cancel }, transaction, senders);
+    let mut testbed = HostTestbed::new(prepared, cancel, transaction, senders);
     let started = Instant::now();
     let mut measurement = testbed
         .exclude_others(prepared.exclusions())

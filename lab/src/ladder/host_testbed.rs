@@ -6,15 +6,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::{AtomicBool, AtomicU16};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Echo, RunningServer};
 use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_load::capacity::OverloadResult;
-use linerate_load::wire::WireFormat;
-use linerate_networks::Net;
 use linerate_services::guarded_service::GuardedService;
 use linerate_services::start::StartService;
 use linerate_trace::flame::SampledStack;
@@ -27,7 +25,7 @@ use crate::ladder::client_guard::{ClientGuard, ClientLimits};
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::cpu_use::{self, CpuUse, SampleOwner};
 use crate::ladder::error::TestbedError;
-use crate::ladder::plan_changes::StepChanges;
+use crate::ladder::host_run::{HostRunConfig, PreparedRun};
 use crate::ladder::program_server::AnswerProbe;
 use crate::ladder::remote::RemoteGenerators;
 use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKind};
@@ -42,50 +40,31 @@ use crate::ladder::testbed::{SampleRequest, StepSample, Testbed};
 const LINK_TIME: Duration = Duration::from_secs(30);
 const CARRIER_POLL: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Clone)]
-pub(crate) struct MeasuredServer {
-    pub(crate) interface: String,
-    pub(crate) address: SocketAddr,
-    pub(crate) cpus: Vec<u32>,
-    pub(crate) payload_bytes: u32,
-    /// Networks that it answers; empty: loopback, private and link-local networks.
-    pub(crate) allowed: Vec<Net>,
-}
-
-impl MeasuredServer {
-    pub(crate) fn start(&self, configuration: &ServerConfiguration) -> Result<RunningServer, TestbedError> {
-        let own_port = Arc::new(AtomicU16::new(self.address.port()));
-        let guarded = GuardedService::new(Echo, self.allowed.clone(), own_port);
-        // A step may have taken hardware threads offline.
-        let online = MachineState::observe(&Host::live()).online;
-        let is_online = |cpu: &u32| online.value().is_none_or(|online| online.contains(*cpu));
-        let cpus: Vec<u32> = self.cpus.iter().copied().filter(is_online).collect();
-        let builder = server::builder(configuration, self.address, &cpus, self.payload_bytes as usize);
-        Ok(server::confined(&cpus, || {
-            GuardedService::start_server(builder.prepare()?, Box::new(move |_| guarded.clone()))
-        })??)
-    }
-}
-
-/// Properties of the host that a run needs, read before anything changes.
-#[derive(Debug)]
-pub(crate) struct HostSetup {
-    pub(crate) host: Host,
-    pub(crate) service: MeasuredServer,
-    /// A server that already runs; `None`: linerate starts its own server.
-    pub(crate) program: Option<RunningProgram>,
-    pub(crate) queues: u32,
-    pub(crate) numa_nodes: Option<u32>,
-    pub(crate) changes: StepChanges,
-    pub(crate) wire: WireFormat,
+/// Starts linerate's own server on those of the CPUs that are online.
+pub(crate) fn start_server(
+    config: &HostRunConfig,
+    address: SocketAddr,
+    cpus: &[u32],
+    configuration: &ServerConfiguration,
+) -> Result<RunningServer, TestbedError> {
+    let own_port = Arc::new(AtomicU16::new(address.port()));
+    let guarded = GuardedService::new(Echo, config.allowed.clone(), own_port);
+    // A step may have taken hardware threads offline.
+    let online = MachineState::observe(&Host::live()).online;
+    let is_online = |cpu: &u32| online.value().is_none_or(|online| online.contains(*cpu));
+    let cpus: Vec<u32> = cpus.iter().copied().filter(is_online).collect();
+    let builder = server::builder(configuration, address, &cpus, config.run.payload_bytes as usize);
+    Ok(server::confined(&cpus, || {
+        GuardedService::start_server(builder.prepare()?, Box::new(move |_| guarded.clone()))
+    })??)
 }
 
 /// A host during a run. Generators start after the server.
 pub(crate) struct HostTestbed<'a> {
-    pub(crate) setup: &'a HostSetup,
-    pub(crate) sampler: Sampler<'a>,
-    pub(crate) senders: RemoteSenders<RemoteGenerators>,
-    pub(crate) transaction: TuneTransaction<'a>,
+    prepared: &'a PreparedRun,
+    sampler: Sampler<'a>,
+    senders: RemoteSenders<RemoteGenerators>,
+    transaction: TuneTransaction<'a>,
     server: Option<RunningServer>,
     boost: Option<BoostChanges>,
     clients: Option<ClientGuard>,
@@ -98,14 +77,14 @@ pub(crate) struct HostTestbed<'a> {
 
 impl<'a> HostTestbed<'a> {
     pub(crate) fn new(
-        setup: &'a HostSetup,
-        sampler: Sampler<'a>,
+        prepared: &'a PreparedRun,
+        cancel: Arc<AtomicBool>,
         transaction: TuneTransaction<'a>,
         senders: RemoteSenders<RemoteGenerators>,
     ) -> Self {
         Self {
-            setup,
-            sampler,
+            prepared,
+            sampler: Sampler { config: &prepared.config.run, cancel },
             senders,
             transaction,
             server: None,
@@ -120,9 +99,10 @@ impl<'a> HostTestbed<'a> {
     /// Starts the baseline server unless a server already runs, and adds generators until the
     /// server is the limit.
     pub(crate) fn begin(&mut self) -> Result<(), TestbedError> {
-        if let (Some(_), Some(limits)) = (&self.setup.program, ClientLimits::from_config(self.sampler.config))
+        if let (Some(_), Some(limits)) =
+            (&self.prepared.program, ClientLimits::from_config(self.sampler.config))
         {
-            let (host, port) = (&self.setup.host, self.setup.service.address.port());
+            let (host, port) = (&self.prepared.host, self.prepared.address.port());
             let (sources, cancel) = (self.senders.sources.clone(), Arc::clone(&self.sampler.cancel));
             let guard = ClientGuard::start(host, port, sources, limits, cancel);
             let guard = guard
@@ -135,13 +115,13 @@ impl<'a> HostTestbed<'a> {
 
     fn begin_load(&mut self) -> Result<(), TestbedError> {
         self.switch(&ServerConfiguration::baseline())?;
-        if let Some(program) = &self.setup.program {
+        if let Some(program) = &self.prepared.program {
             // A few requests first, because a wrong workload should not become a flood.
             let mut probe = AnswerProbe::new(self.sampler.config.max_rate_per_second);
             let generator = self.senders.ensure_started()?;
             let is_answered = probe.await_answer(generator, || {
                 self.sampler.check_cancelled()?;
-                program.check(&self.setup.host)
+                program.check(&self.prepared.host)
             });
             if !is_answered? {
                 return Err(TestbedError::Unanswered(probe.describe_silence(&program.recipe)));
@@ -152,7 +132,7 @@ impl<'a> HostTestbed<'a> {
     }
 
     fn why_unanswered(&self) -> String {
-        let address = self.setup.service.address;
+        let address = self.prepared.address;
         let received = self.server.as_ref().map_or(0, |server| server.total().received);
         if received > 0 {
             return format!(
@@ -187,7 +167,7 @@ impl<'a> HostTestbed<'a> {
     /// first.
     fn apply(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
         let baseline = ServerConfiguration::baseline();
-        let changes = &self.setup.changes;
+        let changes = &self.prepared.changes;
         let pending: Vec<(&Setting, &SettingValue, &SettingValue)> = changes
             .settings(configuration)
             .zip(changes.settings(&baseline))
@@ -198,7 +178,7 @@ impl<'a> HostTestbed<'a> {
         let new_changes = pending.iter().filter(|(_, original, to)| to != original);
         for (setting, original, to) in restorations.chain(new_changes) {
             if matches!(setting, Setting::SmtControl) && self.interrupts.is_empty() {
-                self.interrupts = dependent_interrupts(&self.setup.host, setting);
+                self.interrupts = dependent_interrupts(&self.prepared.host, setting);
             }
             self.change(setting, original, to)?;
             self.written.insert((*setting).clone(), (*to).clone());
@@ -214,7 +194,7 @@ impl<'a> HostTestbed<'a> {
     fn restore_interrupts(&mut self) -> Result<(), TestbedError> {
         for (setting, value) in self.interrupts.clone() {
             let value = self.written.get(&setting).cloned().unwrap_or(value);
-            self.transaction.change(&self.setup.host, &setting, &value)?;
+            self.transaction.change(&self.prepared.host, &setting, &value)?;
         }
         Ok(())
     }
@@ -225,7 +205,7 @@ impl<'a> HostTestbed<'a> {
         original: &SettingValue,
         value: &SettingValue,
     ) -> Result<(), TestbedError> {
-        match self.transaction.change_from(&self.setup.host, setting, original, value)? {
+        match self.transaction.change_from(&self.prepared.host, setting, original, value)? {
             ChangeOutcome::Made | ChangeOutcome::Already => Ok(()),
             ChangeOutcome::Refused { why } => {
                 Err(TestbedError::Refused { setting: setting.to_string(), why })
@@ -235,10 +215,10 @@ impl<'a> HostTestbed<'a> {
 
     /// Some drivers reset the link when a setting changes.
     fn await_link(&self) -> Result<(), TestbedError> {
-        let interface = &self.setup.service.interface;
+        let interface = &self.prepared.config.interface;
         let carrier = format!("/sys/class/net/{interface}/carrier");
         let begin = Instant::now();
-        while self.setup.host.read(&carrier).is_ok_and(|carrier| carrier.trim() == "0") {
+        while self.prepared.host.read(&carrier).is_ok_and(|carrier| carrier.trim() == "0") {
             self.sampler.check_cancelled()?;
             if begin.elapsed() > LINK_TIME {
                 let seconds = LINK_TIME.as_secs();
@@ -257,7 +237,7 @@ impl<'a> HostTestbed<'a> {
         program: &RunningProgram,
         configuration: &ServerConfiguration,
     ) -> Result<(), TestbedError> {
-        let host = &self.setup.host;
+        let host = &self.prepared.host;
         let mut boost = match self.boost.take() {
             Some(boost) => boost,
             None if !boost_changes::is_boosted(configuration) => return Ok(()),
@@ -284,8 +264,8 @@ impl<'a> HostTestbed<'a> {
         if let Some(why) = self.clients.as_ref().and_then(ClientGuard::verdict) {
             return TestbedError::RunEnded(why);
         }
-        let program = self.setup.program.as_ref();
-        program.and_then(|program| program.check(&self.setup.host).err()).unwrap_or(match error {
+        let program = self.prepared.program.as_ref();
+        program.and_then(|program| program.check(&self.prepared.host).err()).unwrap_or(match error {
             // A remote generator that fails once fails for all steps.
             TestbedError::Generator(why) => TestbedError::GeneratorLost(why),
             other => other,
@@ -294,14 +274,16 @@ impl<'a> HostTestbed<'a> {
 
     fn set(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
         self.sampler.check_cancelled()?;
-        if let Some(program) = &self.setup.program {
-            program.check(&self.setup.host)?;
+        if let Some(program) = &self.prepared.program {
+            program.check(&self.prepared.host)?;
             self.apply(configuration)?;
             return self.boost(program, configuration);
         }
         server::stop(&mut self.server)?;
         self.apply(configuration)?;
-        self.server = Some(self.setup.service.start(configuration)?);
+        let prepared = self.prepared;
+        self.server =
+            Some(start_server(&prepared.config, prepared.address, &prepared.server_cpus, configuration)?);
         Ok(())
     }
 
@@ -309,9 +291,9 @@ impl<'a> HostTestbed<'a> {
         let fallbacks = server::fallbacks(self.server.as_ref());
         let generator = self.senders.generator()?;
         let sample = self.sampler.sample(generator, request, fallbacks.clone())?;
-        if let Some(program) = &self.setup.program {
+        if let Some(program) = &self.prepared.program {
             // A server that has ended explains a sample without answers.
-            program.check(&self.setup.host)?;
+            program.check(&self.prepared.host)?;
         }
         let is_limited = self.sampler.config.max_rate_per_second.is_some();
         if sample.generator_bound.is_none() || is_limited || !self.senders.can_add() {
@@ -331,22 +313,26 @@ fn dependent_interrupts(host: &Host, setting: &Setting) -> Vec<(Setting, Setting
 
 impl Testbed for HostTestbed<'_> {
     fn refusal(&self, step: &LadderStep) -> Option<String> {
-        if let Some(program) = &self.setup.program {
-            return program.refusal(step).or_else(|| self.setup.changes.refusal(step));
+        if let Some(program) = &self.prepared.program {
+            return program.refusal(step).or_else(|| self.prepared.changes.refusal(step));
         }
         if step.needs_program() {
             return Some("only a server program has this step".to_owned());
         }
-        if step.configuration().busy_poll { self.busy_poll.clone() } else { self.setup.changes.refusal(step) }
+        if step.configuration().busy_poll {
+            self.busy_poll.clone()
+        } else {
+            self.prepared.changes.refusal(step)
+        }
     }
 
     fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
-        let settings = self.setup.changes.settings(configuration);
+        let settings = self.prepared.changes.settings(configuration);
         let host_settings = settings.map(|(setting, value)| {
             let value = if value.as_str().is_empty() { "absent" } else { value.as_str() };
             (setting.to_string(), value.to_owned())
         });
-        let server_options = match &self.setup.program {
+        let server_options = match &self.prepared.program {
             Some(_) => boost_changes::describe(configuration).collect(),
             None => configuration.server_options(),
         };
@@ -370,24 +356,24 @@ impl Testbed for HostTestbed<'_> {
     }
 
     fn cpu_time(&self) -> Known<CpuTime> {
-        CpuTime::observe(&self.setup.host)
+        CpuTime::observe(&self.prepared.host)
     }
 
     fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError> {
         let own_pid = std::process::id();
-        let program = self.setup.program.as_ref();
+        let program = self.prepared.program.as_ref();
         let owner = |stack: &SampledStack| match program {
             Some(program) if program.processes.contains(&stack.pid) => SampleOwner::Server,
             None if stack.pid == own_pid => cpu_use::thread_owner(stack, SampleOwner::Other),
             _ => SampleOwner::Other,
         };
         let generator = self.senders.generator()?;
-        let sampled = cpu_use::sample(&self.setup.host, generator, per_second, true, &owner);
+        let sampled = cpu_use::sample(&self.prepared.host, generator, per_second, true, &owner);
         sampled.map_err(|error| self.cause(error))
     }
 
     fn run_warnings(&self) -> Vec<LadderWarning> {
-        let skipped = self.setup.changes.skipped().iter();
+        let skipped = self.prepared.changes.skipped().iter();
         let skipped = skipped.map(|line| LadderWarning::new(WarningKind::LeftAsFound, line.as_str()));
         self.senders.warning().into_iter().chain(skipped).collect()
     }
@@ -397,12 +383,12 @@ impl Testbed for HostTestbed<'_> {
             kind: TestbedKind::Host,
             privilege: "root".to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
-            numa_nodes: self.setup.numa_nodes,
-            server_cpus: self.setup.service.cpus.clone(),
-            queues: self.setup.queues,
-            server_address: self.setup.service.address.to_string(),
-            link_bits_per_second: self.setup.wire.figures().link_bits_per_second,
-            wire_bits_per_transaction: self.setup.wire.wire_bits(),
+            numa_nodes: self.prepared.numa_nodes,
+            server_cpus: self.prepared.server_cpus.clone(),
+            queues: self.prepared.queues,
+            server_address: self.prepared.address.to_string(),
+            link_bits_per_second: self.prepared.wire.figures().link_bits_per_second,
+            wire_bits_per_transaction: self.prepared.wire.wire_bits(),
             generator: self.senders.description().cloned(),
             generator_hosts: self.senders.hosts().to_vec(),
             shares_cpus: false,

@@ -7,104 +7,64 @@ use linerate_host::{CpuSet, Host, Setting, SettingValue};
 use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SkippedFinding};
 use linerate_tune::profile::FindingPolicy;
 use linerate_tune::{TunePlan, TuneProfile};
-use strum::VariantArray;
 
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::lab_testbed::queue_cpus;
 use crate::ladder::step::{LadderStep, STEPS};
 
-/// A part of a configuration that consists of settings of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
-enum ConfigurationPart {
-    /// CPUs that process received packets.
-    Receive,
-    /// Transmit queue of each CPU.
-    Transmit,
-    Offload,
-    Netfilter,
-    /// Reverse-path filter and the check for local source addresses.
-    SourceValidation,
-    /// Auditing of system calls.
-    Audit,
-    /// The socket lookup before routing.
-    EarlyDemux,
-    /// Hardware threads of the whole machine.
-    Smt,
+/// The step that alternates the setting of a planned change.
+fn step_of(change: &PlannedChange) -> Option<&'static LadderStep> {
+    let id = match &change.setting {
+        Setting::QueueCpus { direction: QueueDirection::Receive, .. }
+        | Setting::IrqAffinity { .. }
+        | Setting::RssTable { .. }
+        | Setting::FlowHash { .. }
+        | Setting::Channels { .. } => "irq-affinity-rps",
+        Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => "xps",
+        Setting::Offload { offload: Offload::GenericReceive, .. } if change.to.as_str() == "off" => "gro-off",
+        Setting::NftTable { .. } => "netfilter-off",
+        Setting::Audit => "audit-off",
+        Setting::SmtControl => "smt",
+        Setting::Sysctl(name) if name.ends_with("_early_demux") => "early-demux-off",
+        Setting::Sysctl(name) if name.ends_with(".rp_filter") || name.ends_with(".accept_local") => {
+            "source-validation-off"
+        }
+        _ => return None,
+    };
+    STEPS.iter().find(|step| step.id == id)
 }
 
-impl ConfigurationPart {
-    /// `None` if no step alternates this setting.
-    fn from_change(change: &PlannedChange) -> Option<Self> {
-        match &change.setting {
-            Setting::QueueCpus { direction: QueueDirection::Receive, .. }
-            | Setting::IrqAffinity { .. }
-            | Setting::RssTable { .. }
-            | Setting::FlowHash { .. }
-            | Setting::Channels { .. } => Some(ConfigurationPart::Receive),
-            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => {
-                Some(ConfigurationPart::Transmit)
-            }
-            Setting::Offload { offload: Offload::GenericReceive, .. } if change.to.as_str() == "off" => {
-                Some(ConfigurationPart::Offload)
-            }
-            Setting::NftTable { .. } => Some(ConfigurationPart::Netfilter),
-            Setting::Audit => Some(ConfigurationPart::Audit),
-            Setting::SmtControl => Some(ConfigurationPart::Smt),
-            Setting::Sysctl(name) if name.ends_with("_early_demux") => Some(ConfigurationPart::EarlyDemux),
-            Setting::Sysctl(name) if name.ends_with(".rp_filter") || name.ends_with(".accept_local") => {
-                Some(ConfigurationPart::SourceValidation)
-            }
-            _ => None,
+/// How the findings and values of the profile begin that concern the settings of a step; `None` if the step alternates no
+/// settings of the host.
+fn finding_stems(step: &LadderStep) -> Option<&'static [&'static str]> {
+    Some(match step.id {
+        "irq-affinity-rps" => {
+            &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"]
         }
-    }
+        "xps" => &["transmit.xps-", "transmit.single-queue"],
+        "gro-off" => &["link.gro-for-udp"],
+        "netfilter-off" => &["filter.conntrack-for-udp"],
+        "source-validation-off" => &["route.source-validation", "route.reverse-path-drops"],
+        "audit-off" => &["thread.audit"],
+        "early-demux-off" => &["route.early-demux"],
+        // No finding switches hardware threads.
+        "smt" => &[],
+        _ => return None,
+    })
+}
 
-    /// Whether a configuration has the planned values and not the original ones.
-    fn is_planned(self, configuration: &ServerConfiguration) -> bool {
-        match self {
-            ConfigurationPart::Receive => configuration.receive_spread,
-            ConfigurationPart::Transmit => configuration.transmit_by_cpu,
-            ConfigurationPart::Offload => !configuration.gro,
-            ConfigurationPart::Netfilter => !configuration.netfilter,
-            ConfigurationPart::SourceValidation => !configuration.source_validation,
-            ConfigurationPart::Audit => !configuration.audit,
-            ConfigurationPart::EarlyDemux => !configuration.early_demux,
-            ConfigurationPart::Smt => configuration.smt_switched,
-        }
-    }
-
-    /// Whether a finding or value of the profile that the plan skips concerns this part.
-    fn concerns(self, skipped_finding: &SkippedFinding) -> bool {
-        let stems: &[&str] = match self {
-            ConfigurationPart::Receive => {
-                &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"]
-            }
-            ConfigurationPart::Transmit => &["transmit.xps-", "transmit.single-queue"],
-            ConfigurationPart::Offload => &["link.gro-for-udp"],
-            ConfigurationPart::Netfilter => &["filter.conntrack-for-udp"],
-            ConfigurationPart::SourceValidation => &["route.source-validation", "route.reverse-path-drops"],
-            ConfigurationPart::Audit => &["thread.audit"],
-            ConfigurationPart::EarlyDemux => &["route.early-demux"],
-            // No finding switches hardware threads.
-            ConfigurationPart::Smt => &[],
-        };
-        stems.iter().any(|stem| skipped_finding.finding.starts_with(stem))
-            || self == ConfigurationPart::Offload
-                && skipped_finding.title.contains(Offload::GenericReceive.name())
-    }
-
-    /// The parts that a step changes; empty for server options.
-    fn of_step(step: &LadderStep) -> impl Iterator<Item = Self> + use<> {
-        let configuration = step.configuration();
-        Self::VARIANTS.iter().copied().filter(move |part| part.is_planned(&configuration))
-    }
+fn concerns(skipped_finding: &SkippedFinding, step: &LadderStep) -> bool {
+    let stems = finding_stems(step).unwrap_or_default();
+    stems.iter().any(|stem| skipped_finding.finding.starts_with(stem))
+        || step.id == "gro-off" && skipped_finding.title.contains(Offload::GenericReceive.name())
 }
 
 /// The changes of a plan that a run alternates.
 #[derive(Debug, Clone)]
 pub(crate) struct StepChanges {
-    changes: Vec<(ConfigurationPart, PlannedChange)>,
-    /// Why a part has no changes, if the host does not have the planned values already.
-    reasons: BTreeMap<ConfigurationPart, String>,
+    changes: Vec<(&'static LadderStep, PlannedChange)>,
+    /// Why a step has no changes, by its ID, if the host does not have the planned values already.
+    reasons: BTreeMap<&'static str, String>,
     /// Changes of the plan that the run does not make, one line each.
     skipped: Vec<String>,
 }
@@ -114,21 +74,20 @@ impl StepChanges {
     pub(crate) fn from_plan(plan: &TunePlan, host_wide: bool) -> Self {
         let mut step_changes = Self { changes: Vec::new(), reasons: BTreeMap::new(), skipped: Vec::new() };
         for change in &plan.changes {
-            match ConfigurationPart::from_change(change) {
-                Some(ConfigurationPart::Audit) if !host_wide => {
+            match step_of(change) {
+                Some(step) if change.setting == Setting::Audit && !host_wide => {
                     let why = "auditing is a setting of the whole machine; --host-wide allows to change it";
-                    step_changes.reasons.insert(ConfigurationPart::Audit, why.to_owned());
+                    step_changes.reasons.insert(step.id, why.to_owned());
                 }
-                Some(part) if change.interrupts == ChangeImpact::Link => {
+                Some(step) if change.interrupts == ChangeImpact::Link => {
                     let why = format!(
-                        "{} is left '{}': a change resets the link and cannot be alternated; set it with linerate tune \
-                         before the run",
+                        "{} is left '{}': a change resets the link and cannot be alternated; set it with linerate tune                          before the run",
                         change.setting, change.from
                     );
-                    step_changes.reasons.insert(part, why.clone());
+                    step_changes.reasons.insert(step.id, why.clone());
                     step_changes.skipped.push(why);
                 }
-                Some(part) => step_changes.changes.push((part, change.clone())),
+                Some(step) => step_changes.changes.push((step, change.clone())),
                 None => step_changes.skipped.push(format!(
                     "{} is left '{}' instead of '{}': it belongs to no step",
                     change.setting, change.from, change.to
@@ -136,11 +95,9 @@ impl StepChanges {
             }
         }
         for skipped_finding in &plan.skipped {
-            for part in
-                ConfigurationPart::VARIANTS.iter().copied().filter(|part| part.concerns(skipped_finding))
-            {
+            for step in STEPS.iter().filter(|step| concerns(skipped_finding, step)) {
                 let why = format!("the plan skips it: {}: {}", skipped_finding.title, skipped_finding.why);
-                step_changes.reasons.entry(part).or_insert(why);
+                step_changes.reasons.entry(step.id).or_insert(why);
             }
         }
         step_changes
@@ -155,8 +112,8 @@ impl StepChanges {
                 .to_owned())
         };
         match change {
-            Ok(change) => self.changes.push((ConfigurationPart::Smt, change)),
-            Err(why) => drop(self.reasons.insert(ConfigurationPart::Smt, why)),
+            Ok(change) => self.changes.extend(step_of(&change).map(|step| (step, change))),
+            Err(why) => drop(self.reasons.insert("smt", why)),
         }
     }
 
@@ -165,14 +122,14 @@ impl StepChanges {
         &self,
         configuration: &ServerConfiguration,
     ) -> impl DoubleEndedIterator<Item = (&Setting, &SettingValue)> {
-        self.changes.iter().map(|(part, change)| {
-            let value = if part.is_planned(configuration) { &change.to } else { &change.from };
+        self.changes.iter().map(|(step, change)| {
+            let value = if step.is_in(configuration) { &change.to } else { &change.from };
             (&change.setting, value)
         })
     }
 
     pub(crate) fn kept_plan(&self, plan: &TunePlan, configuration: &ServerConfiguration) -> TunePlan {
-        let kept_changes = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
+        let kept_changes = self.changes.iter().filter(|(step, _)| step.is_in(configuration));
         let mut plan = plan.clone();
         plan.changes = kept_changes.map(|(_, change)| change.clone()).collect();
         if plan.changes.is_empty() {
@@ -183,12 +140,11 @@ impl StepChanges {
 
     /// Why a step is impossible on this host.
     pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
-        let mut parts = ConfigurationPart::of_step(step).peekable();
-        let part = *parts.peek()?;
-        if parts.any(|part| self.changes.iter().any(|(changed_part, _)| *changed_part == part)) {
+        finding_stems(step)?;
+        if self.changes.iter().any(|(changed_step, _)| changed_step.id == step.id) {
             return None;
         }
-        let reason = self.reasons.get(&part).cloned();
+        let reason = self.reasons.get(step.id).cloned();
         Some(reason.unwrap_or_else(|| {
             "already set on this host, as far as doctor can see: the plan does not change it".to_owned()
         }))
@@ -196,8 +152,7 @@ impl StepChanges {
 
     pub(crate) fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
         let changes_of = |step: &'static LadderStep| {
-            let parts: Vec<ConfigurationPart> = ConfigurationPart::of_step(step).collect();
-            let step_changes = self.changes.iter().filter(|(part, _)| parts.contains(part));
+            let step_changes = self.changes.iter().filter(|(changed_step, _)| changed_step.id == step.id);
             (step, step_changes.map(|(_, change)| change).collect::<Vec<_>>())
         };
         STEPS.iter().map(changes_of).filter(|(_, changes)| !changes.is_empty()).collect()
@@ -400,6 +355,9 @@ pub(crate) mod tests {
         assert_refusal("gro-off", "already set on this host");
         assert_refusal("audit-off", "auditing is a setting of the whole machine");
         assert_refusal("source-validation-off", "the plan skips it: rp_filter=1: The host routes.");
+        for step in ["xps", "netfilter-off", "early-demux-off"] {
+            assert_refusal(step, "already set on this host");
+        }
         assert_eq!(step_changes.skipped().len(), 2);
         assert!(step_changes.by_step().is_empty());
     }
@@ -433,6 +391,7 @@ pub(crate) mod tests {
             let host = Host::scripted((0..2).map(|queue| (file(queue), masks[queue].to_owned())));
             let mut plan = plan(Vec::new());
             add_transmit_queues(&mut plan, &host, "eth0", 2, cpus);
+            assert!(plan.changes.iter().all(|change| step_of(change).expect("a step").id == "xps"));
             plan.changes.iter().map(|change| change.to.to_string()).collect()
         };
         assert_eq!(planned_masks(["0\n", "00\n"], &[0, 1, 2]), ["00000005", "00000002"]);

@@ -111,8 +111,7 @@ impl ProgramServer {
         if self.running.is_none() {
             let values = RecipeValues { address: place.address, workers, directory: self.directory.path() };
             let start = || ServerProgram::start(place.receiver, &self.recipe, &values, place.nice);
-            // The thread of the receiver is the parent of the program.
-            let start_result = place.receiver.run(|| server::confined(place.cpus, start))??;
+            let start_result = server::confined(place.cpus, start)?;
             self.running = Some(start_result.inspect_err(|_| ServerProgram::end_all(place.receiver))?);
             self.await_answers(generator)?;
         }

@@ -27,6 +27,13 @@ impl LadderStep {
         (self.change)(&mut configuration);
         configuration
     }
+
+    /// Whether a configuration has this step.
+    pub(crate) fn is_in(&self, configuration: &ServerConfiguration) -> bool {
+        let mut with_step = configuration.clone();
+        (self.change)(&mut with_step);
+        with_step == *configuration
+    }
 }
 
 /// The first step of every run.

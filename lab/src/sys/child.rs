@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Signal};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::{CpuSet, LinkNameSpaceType, UnshareFlags, sched_setaffinity};
 
 use crate::sysfs::mount_private_sys;
 
@@ -35,6 +35,8 @@ pub(crate) struct ChildSetup {
     pub sys: SysMount,
     /// The parent, which is this process. The child is killed when the thread that forks it dies.
     pub die_with: Option<Pid>,
+    /// The CPUs it may use; `None`: those of the thread that forks it.
+    pub cpus: Option<CpuSet>,
 }
 
 /// Arms `command` so that its child does what `setup` says before it becomes the program.
@@ -98,6 +100,9 @@ fn prepare(setup: &ChildSetup) -> io::Result<()> {
             let _ = mount_private_sys();
         }
         SysMount::Inherited => {}
+    }
+    if let Some(cpus) = &setup.cpus {
+        sched_setaffinity(None, cpus)?;
     }
     Ok(())
 }

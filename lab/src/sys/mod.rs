@@ -1,11 +1,9 @@
 //! The unsafe code of this crate.
 
 mod child;
-mod scoped;
 pub(crate) mod tap;
 
 pub(crate) use child::{ChildSetup, SysMount, arm, try_unshare};
-pub(crate) use scoped::{Job, NotRun, run_on};
 
 use rustix::thread::UnshareFlags;
 

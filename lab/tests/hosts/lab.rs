@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use linerate_lab::{Lab, LabError, LabHost, LabShape};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::TrialResult;
 use crate::scene::{Scene, eventually, interfaces, processes_in};
@@ -149,6 +150,20 @@ pub(crate) fn threads_spawned_in_a_host_stay_in_its_namespace() -> TrialResult {
     Ok(())
 }
 
+pub(crate) fn a_panic_in_a_host_is_an_error_and_the_host_stays_usable() -> TrialResult {
+    let scene = Scene::new();
+    let lab = scene.builder().start().unwrap();
+    // Not `panic!`, whose message would also go to the test's output.
+    let panic = || -> () { std::panic::resume_unwind(Box::new("number 3".to_owned())) };
+    let error = lab.receiver().run(panic).unwrap_err().to_string();
+    assert_eq!(error, "code run in lab host receiver panicked: number 3");
+    let bind = || lab.receiver().run(|| UdpSocket::bind((lab.links()[0].receiver.ipv4[0], 0)));
+    // Work in a host may run work in another host, and in the same one.
+    let from_both = lab.receiver().run(|| (bind().unwrap(), lab.senders()[0].run(bind).unwrap().unwrap()));
+    assert!(matches!(from_both, Ok((Ok(_), Ok(_)))));
+    Ok(())
+}
+
 pub(crate) fn invalid_shapes_are_refused_and_leave_no_files() -> TrialResult {
     let scene = Scene::new();
     let default = LabShape::default;
@@ -197,6 +212,26 @@ pub(crate) fn child_processes_run_in_the_namespace_of_the_host() -> TrialResult 
     let status = child.wait_at_most(Duration::from_millis(1)).unwrap();
     assert_eq!(status, None);
     assert!(!child.kill().unwrap().success());
+    Ok(())
+}
+
+pub(crate) fn a_program_may_use_the_cpus_of_the_thread_that_starts_it() -> TrialResult {
+    let scene = Scene::new();
+    let lab = scene.builder().start().unwrap();
+    let start_on_one_cpu = || {
+        let allowed = sched_getaffinity(None).unwrap();
+        let last = (0..CpuSet::MAX_CPU).rfind(|cpu| allowed.is_set(*cpu)).unwrap();
+        let mut only = CpuSet::new();
+        only.set(last);
+        sched_setaffinity(None, &only).unwrap();
+        let mut command = shell("grep Cpus_allowed_list /proc/self/status");
+        command.stdout(Stdio::piped());
+        (last, lab.receiver().spawn(command).unwrap())
+    };
+    let (cpu, mut child) = std::thread::scope(|scope| scope.spawn(start_on_one_cpu).join().unwrap());
+    let mut line = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut line).unwrap();
+    assert_eq!(line.trim(), format!("Cpus_allowed_list:\t{cpu}"));
     Ok(())
 }
 

@@ -136,11 +136,11 @@ impl HeadroomBench {
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let recipe = recipe(name, program, directory.path())?;
         let values = RecipeValues { address, workers, directory: directory.path() };
-        // Programs that the host starts run on the CPU of the host's thread.
-        lab.receiver().run(|| machine::pin(None, SERVER_CPU))??;
+        // A program may use the CPU of the thread that starts it.
+        machine::pin(None, SERVER_CPU)?;
         // With the priority of ksoftirqd, even if this program has a higher priority.
         let server = ServerProgram::start(lab.receiver(), &recipe, &values, Some(0));
-        lab.receiver().run(|| machine::pin(None, GENERATOR_CPU))??;
+        machine::pin(None, GENERATOR_CPU)?;
         let server = server?;
         lab.receiver().run(pin_servers)??;
         let workload = recipe.requests(directory.path())?;

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use linerate_host::CpuSet;
 use linerate_lab::LabHost;
 use rustix::thread::Pid;
 
@@ -55,10 +56,9 @@ pub(super) fn set_device(host: &LabHost, interface: &str, file: &str, value: &st
 
 /// Makes RPS steer the packets of all receive queues to these CPUs.
 pub(super) fn steer_by_rps(host: &LabHost, interface: &str, queues: u32, cpus: &[u32]) -> anyhow::Result<()> {
-    let mask = cpus.iter().fold(0_u64, |mask, cpu| mask | 1 << (cpu % 64));
-    (0..queues).try_for_each(|queue| {
-        set_device(host, interface, &format!("queues/rx-{queue}/rps_cpus"), &format!("{mask:x}"))
-    })
+    let mask = cpus.iter().copied().collect::<CpuSet>().to_mask();
+    (0..queues)
+        .try_for_each(|queue| set_device(host, interface, &format!("queues/rx-{queue}/rps_cpus"), &mask))
 }
 
 // Pins the threads that poll an interface (threaded NAPI) to these CPUs in turn.

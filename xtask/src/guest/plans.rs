@@ -1,9 +1,9 @@
 //! Plans of `linerate tune` for each interface of a variant: each change has a reason, a second
 //! plan is empty, and undo restores all values.
 
-use linerate_tune::TuneProfile;
-use linerate_tune::profile::ProfileValue;
-use serde_json::Value;
+use linerate_host::Setting;
+use linerate_tune::plan::PlannedChange;
+use linerate_tune::{TunePlan, TuneProfile};
 
 use super::machine::{GuestVariant, TO_NIC, TO_VIRTIO};
 use super::session::GuestSession;
@@ -29,8 +29,12 @@ pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Re
         let (changes, findings) = plan(guest, interface, "")?;
         println!("  {interface} without a server: {} changes, doctor finds {findings}", changes.len());
         // Without a UDP service, interrupts must not move and TCP must not become slower.
-        let is_costly =
-            |change: &&GuestChange| ["irq", "offload"].iter().any(|kind| change.setting.contains(kind));
+        let is_costly = |change: &&GuestChange| {
+            matches!(
+                change.change.setting,
+                Setting::IrqAffinity { .. } | Setting::IrqbalanceBans { .. } | Setting::Offload { .. }
+            )
+        };
         let costly_changes = changes.iter().filter(is_costly);
         failures.extend(costly_changes.map(|change| format!("{interface}: without a UDP service: {change}")));
         failures.extend(changes_without_reason(interface, &changes));
@@ -76,17 +80,15 @@ fn check_tuning(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Vec
 }
 
 struct GuestChange {
-    setting: String,
-    from: String,
-    to: String,
-    /// Findings that the change fixes, or the key of the profile that requires it.
+    change: PlannedChange,
+    /// Findings that the change fixes, or the profile that requires it.
     reasons: Vec<String>,
 }
 
 impl std::fmt::Display for GuestChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { setting, from, to, reasons } = self;
-        write!(f, "{setting}: {from} -> {to} for {}", reasons.join(" "))
+        let PlannedChange { setting, from, to, .. } = &self.change;
+        write!(f, "{setting}: {from} -> {to} for {}", self.reasons.join(" "))
     }
 }
 
@@ -102,32 +104,20 @@ fn plan(
     options: &str,
 ) -> anyhow::Result<(Vec<GuestChange>, String)> {
     let plan = guest.json(&format!("linerate tune plan --interface {interface} {options} --json -"))?;
-    let list = |key: &str| plan[key].as_array().cloned().unwrap_or_default();
-    let held_back = list("held_back");
-    let profile = TuneProfile::named(plan["goal"].as_str().unwrap_or_default())?;
-    let read_change = |change| GuestChange::read(change, &profile);
-    let changes = list("exclusions").iter().chain(&list("changes")).map(read_change).collect();
-    let text_of = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let skipped_ids: Vec<String> =
-        list("skipped").iter().map(|skipped| text_of(skipped, "finding")).collect();
-    let held_texts: Vec<String> = held_back
-        .iter()
-        .map(|group| format!("(held back until {})", text_of(group, "until_fixed")))
-        .collect();
-    Ok((changes, [skipped_ids, held_texts].concat().join(" ")))
-}
-
-impl GuestChange {
-    fn read(change: &Value, profile: &TuneProfile) -> Self {
-        let findings = change["findings"].as_array().cloned().unwrap_or_default();
-        let mut reasons: Vec<String> = findings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        let is_reason = |profile_value: &ProfileValue| change["why"] == profile_value.why.as_str();
-        if profile.values.iter().any(is_reason) {
+    let plan: TunePlan = serde_json::from_value(plan)?;
+    let profile = TuneProfile::named(&plan.goal)?;
+    let with_reasons = |change: PlannedChange| {
+        let mut reasons = change.findings.clone();
+        if profile.values.iter().any(|value| value.why == change.why) {
             reasons.push(format!("profile {}", profile.name));
         }
-        let text_of = |key: &str| change[key].as_str().map_or_else(|| change[key].to_string(), str::to_owned);
-        Self { setting: change["setting"].to_string(), from: text_of("from"), to: text_of("to"), reasons }
-    }
+        GuestChange { change, reasons }
+    };
+    let changes = plan.exclusions.into_iter().chain(plan.changes).map(with_reasons).collect();
+    let skipped = plan.skipped.into_iter().map(|skipped| skipped.finding);
+    let held_back = plan.held_back.iter().map(|group| format!("(held back until {})", group.until_fixed));
+    let findings: Vec<String> = skipped.chain(held_back).collect();
+    Ok((changes, findings.join(" ")))
 }
 
 fn changes_text(changes: &[GuestChange]) -> String {

@@ -63,19 +63,14 @@ pub(super) struct OutputSinks<'a> {
     pub(super) errors: &'a mut dyn Write,
 }
 
-/// The guest did not answer in time.
+/// Why the guest stopped answering.
 #[derive(Debug, thiserror::Error)]
-#[error("the deadline has passed")]
-struct DeadlinePassed;
-
-// The guest has ended: QEMU failed, or the guest's kernel stopped.
-#[derive(Debug, thiserror::Error)]
-#[error("QEMU has ended")]
-struct QemuEnded;
-
-/// Whether an error means that the guest stopped answering.
-pub(super) fn is_unresponsive(error: &anyhow::Error) -> bool {
-    error.is::<DeadlinePassed>() || error.is::<QemuEnded>()
+pub(super) enum GuestUnresponsive {
+    #[error("the deadline has passed")]
+    DeadlinePassed,
+    /// QEMU failed, or the guest's kernel stopped.
+    #[error("QEMU has ended")]
+    QemuEnded,
 }
 
 // Time limit of a command of the checks. Most need less than a second; a change of all settings
@@ -212,7 +207,7 @@ impl GuestSession {
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                return Err(DeadlinePassed.into());
+                return Err(GuestUnresponsive::DeadlinePassed.into());
             }
             let mut poll_fds = [&self.commands, &self.output, &self.errors]
                 .map(|channel| PollFd::new(&channel.stream, PollFlags::IN));
@@ -259,7 +254,7 @@ impl GuestChannel {
         let mut buffer = [0; 16 * 1024];
         loop {
             match (&self.stream).read(&mut buffer) {
-                Ok(0) => return Err(QemuEnded.into()),
+                Ok(0) => return Err(GuestUnresponsive::QemuEnded.into()),
                 Ok(length) => {
                     sink.write_all(&buffer[..length]).context("pass on what the guest printed")?;
                 }

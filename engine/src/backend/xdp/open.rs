@@ -318,11 +318,6 @@ fn allocate_umem(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Resul
 // immediately.
 const BUSY: Duration = Duration::from_secs(1);
 
-struct SocketRefusal {
-    what: &'static str,
-    error: io::Error,
-}
-
 /// Binds a socket to a queue, and waits for it until `deadline` if another socket has it.
 fn open_socket(
     settings: AfXdpSettings,
@@ -335,25 +330,23 @@ fn open_socket(
     loop {
         match bind(settings, umem, interface, queue, owner) {
             Ok(opened) => return Ok(opened),
-            Err(SocketRefusal { error, .. })
-                if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
-            {
+            Err((_, error)) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(5));
             }
-            Err(SocketRefusal { what, error }) => return Err(describe_xsk_error(what, &error)),
+            Err((step, error)) => return Err(describe_xsk_error(step, &error)),
         }
     }
 }
 
-/// The first socket of a worker registers the memory; the others share it.
+/// The first socket of a worker registers the memory; the others share it. An error names its step.
 fn bind(
     settings: AfXdpSettings,
     umem: &Umem,
     interface: u32,
     queue: u32,
     owner: Option<&XskSocket>,
-) -> Result<(XskSocket, xsk::SocketRings), SocketRefusal> {
-    let step_error = |what: &'static str| move |error: io::Error| SocketRefusal { what, error };
+) -> Result<(XskSocket, xsk::SocketRings), (&'static str, io::Error)> {
+    let step_error = |step: &'static str| move |error: io::Error| (step, error);
     let socket = XskSocket::new().map_err(step_error("open an AF_XDP socket"))?;
     if owner.is_none() {
         socket.register(umem).map_err(step_error("register memory for frames"))?;
