@@ -56,15 +56,6 @@ pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
     [first, second]
 }
 
-pub(crate) fn has_required_names(rtype: u16, data: &[u8]) -> bool {
-    let required_count = match rtype {
-        SOA | 14 => 2,
-        2..=9 | PTR | MX | KX | SRV => 1,
-        _ => 0,
-    };
-    names(rtype, data).iter().flatten().count() == required_count
-}
-
 /// The range of the uncompressed name at `start`; `None` if it is compressed, too long or
 /// incomplete.
 pub(crate) fn name_at(data: &[u8], start: usize) -> Option<Range<usize>> {

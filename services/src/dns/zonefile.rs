@@ -8,8 +8,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use domain::base::iana::Rtype;
+
 use lexer::{LexError, ZoneEntry, ZoneLexer, ZoneWord};
-use rdata::RdataWords;
 pub(crate) use value::display_name;
 
 use super::rtype;
@@ -84,7 +85,7 @@ impl ZoneFiles {
 }
 
 fn record_label(owner: &[u8], rtype: u16) -> String {
-    format!("{} {}", display_name(owner), rdata::type_name(rtype))
+    format!("{} {}", display_name(owner), Rtype::from_int(rtype))
 }
 
 /// A zone's name in wire form and lower case.
@@ -335,36 +336,8 @@ impl ZoneReader<'_> {
             return Err(named_error(why));
         }
         position.data.clear();
-        let record_type = rdata::by_number(rtype);
-        let is_generic = words.clone().next().is_some_and(|word| word.raw == b"\\#" && !word.quoted);
-        let mut data = RdataWords { words, origin: &position.origin, out: &mut position.data };
-        let parse_result = if is_generic {
-            data.words.next();
-            data.unknown()
-        } else if let Some(kind) = record_type {
-            data.data(kind)
-        } else {
-            Err(format!("{} has no words here", rdata::type_name(rtype)))
-        };
-        let name = rdata::type_name(rtype);
-        let syntax_hint = || match record_type {
-            Some(kind) => format!("it should look like \"{name} {}\"", kind.example),
-            None => format!("it should look like \"{name} \\# 4 01020304\" (RFC 3597)"),
-        };
-        parse_result.map_err(|why| entry_error(format!("{why}; {}", syntax_hint())))?;
-        if position.data.len() > usize::from(u16::MAX) {
-            return Err(named_error(
-                "its data is longer than 65,535 bytes; split it over several records".into(),
-            ));
-        }
-        if is_generic
-            && !(rdata::is_of_type(rtype, &position.data) && rtype::has_required_names(rtype, &position.data))
-        {
-            return Err(named_error(format!(
-                "its data cannot be that of the type: it is too short, too long, or has no name where one belongs; {}",
-                syntax_hint()
-            )));
-        }
+        rdata::write(Rtype::from_int(rtype), words, &position.origin, &mut position.data)
+            .map_err(entry_error)?;
         for range in rtype::names(rtype, &position.data).into_iter().flatten() {
             position.data[range].make_ascii_lowercase();
         }
@@ -402,14 +375,14 @@ impl ZoneReader<'_> {
                     "only class IN is served; it should look like \"www 3600 IN A 192.0.2.1\"",
                 ));
             } else {
-                let rtype = rdata::number(raw).ok_or_else(|| {
+                let rtype = Rtype::from_bytes(raw).ok_or_else(|| {
                     entry_error(format!(
                         "\"{}\" is no type that is known here; of another type it should look like \
                          \"www 3600 IN TYPE4711 \\# 4 01020304\" (RFC 3597)",
                         String::from_utf8_lossy(raw)
                     ))
                 })?;
-                return Ok((given_ttl, rtype));
+                return Ok((given_ttl, rtype.to_int()));
             }
         }
     }
@@ -429,7 +402,7 @@ fn parse_range(raw: &[u8]) -> Option<(u64, u64, u64)> {
     let text = std::str::from_utf8(raw).ok()?;
     let (ends, step) = text.split_once('/').unwrap_or((text, "1"));
     let (first, last) = ends.split_once('-')?;
-    let number = |text: &str| value::number::<u32>(text.as_bytes()).map(u64::from);
+    let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
     let (first, last, step) = (number(first)?, number(last)?, number(step)?);
     (first <= last && step > 0).then_some((first, last, step))
 }
