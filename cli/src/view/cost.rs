@@ -174,7 +174,7 @@ fn victim_bars(cost: &CostReport, victims: &[VictimGroup<'_>]) -> BarChart {
         .map(|group| group.sum(|thread| thread.on_cpu_ns).max(group.accounted().unwrap_or_default()));
     let scale = wall_time.max(longest.max().unwrap_or(0) as f64);
     let bars = victims.iter().map(|group| {
-        let (had_ns, lost_ns) = (group.sum(CostVictim::had_ns), group.sum(CostVictim::lost_ns));
+        let (had_ns, lost_ns) = (group.had_ns(), group.sum(CostVictim::lost_ns));
         let share_of_wall = |part: u64| percent(share(part, wall_time));
         let (top_share, own_share, lost_share) =
             (accounted_share(group, wall_time), share_of_wall(had_ns), share_of_wall(lost_ns));
@@ -217,7 +217,7 @@ fn victim_table(cost: &CostReport, victims: &[VictimGroup<'_>], max_victims: usi
             share_of(|thread| thread.on_cpu_ns),
             share_of(|thread| thread.taken_ns),
             share_of(|thread| thread.displaced_ns),
-            share_of(CostVictim::had_ns),
+            percent(share(group.had_ns(), wall_time)),
             share_of(|thread| thread.taken_in_own_calls_ns.value().copied().unwrap_or_default()),
         ]
     });

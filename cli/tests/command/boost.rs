@@ -23,7 +23,7 @@ fn boost(host: &BoostServersTestHost, arguments: &[&str]) -> Output {
 /// Runs `boost` and checks its exit status. Returns standard output and standard error.
 #[track_caller]
 fn expect(host: &BoostServersTestHost, status: i32, arguments: &[&str]) -> (String, String) {
-    checked_text(&boost(host, arguments), status)
+    checked_text(&boost(host, arguments), status, format_args!("boost {arguments:?}"))
 }
 
 fn assert_refused(output: &Output, words: &str) {

@@ -36,8 +36,10 @@ fn diagnose(root: &Path) -> Value {
 }
 
 /// Saves a capture. Returns standard error.
+#[track_caller]
 fn capture(file: &Path, arguments: &[&str]) -> String {
-    checked_text(&linerate(&[&["doctor", "capture", text(file)], arguments].concat()), 0).1
+    let output = linerate(&[&["doctor", "capture", text(file)], arguments].concat());
+    checked_text(&output, 0, "doctor capture").1
 }
 
 fn tree(name: &str) -> tempfile::TempDir {

@@ -42,7 +42,7 @@ impl LadderTestHost {
     #[track_caller]
     fn expect(&self, status: i32, arguments: &[&str]) -> String {
         let output = self.generators.ladder(&self.scene, arguments).output().expect("started");
-        checked_text(&output, status).1
+        checked_text(&output, status, format_args!("ladder {arguments:?}")).1
     }
 
     /// Starts a run of the step xps and returns once its setting is in effect.
@@ -98,7 +98,7 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
             let generator = generators.processes().into_iter().max().expect("a generator runs");
             signal(generator.cast_unsigned(), Signal::KILL);
         }
-        checked_text(&child.wait_with_output().expect("it ends"), 2);
+        checked_text(&child.wait_with_output().expect("it ends"), 2, kind);
         let report = self::report(scene);
         let steps = &report["steps"];
         assert_eq!(texts(steps, "id"), ["baseline", "xps"], "{kind}");

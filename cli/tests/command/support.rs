@@ -51,9 +51,9 @@ pub(crate) fn document_of(output: &Output) -> Value {
 
 /// Standard output and standard error of a command, whose exit status has to be this.
 #[track_caller]
-pub(crate) fn checked_text(output: &Output, status: i32) -> (String, String) {
+pub(crate) fn checked_text(output: &Output, status: i32, command: impl Display) -> (String, String) {
     let (out, err) = output_text(output);
-    assert_eq!(output.status.code(), Some(status), "{out}{err}");
+    assert_eq!(output.status.code(), Some(status), "{command}: {out}{err}");
     (out, err)
 }
 
@@ -82,7 +82,8 @@ pub(crate) fn count(document: &Value, key: &str) -> u64 {
 
 /// The texts that the items of a list have under a key.
 pub(crate) fn texts<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
-    list.as_array().expect("a list").iter().filter_map(|item| item[key].as_str()).collect()
+    let text = |item: &'a Value| item[key].as_str().unwrap_or_else(|| panic!("no text '{key}' in {item}"));
+    list.as_array().expect("a list").iter().map(text).collect()
 }
 
 /// The step of a ladder's result with this ID.

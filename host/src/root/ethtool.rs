@@ -5,7 +5,7 @@ use std::io;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{ExplainedErrno, Host, HostError};
 use crate::ethtool::{ChannelCounts, CoalesceSettings, RingLengths, feature_names};
@@ -104,9 +104,9 @@ impl Host {
             }
             result => result,
         };
-        let rehearse = |answer: &mut Value| {
+        let rehearse = |answer: &mut Map<String, Value>| {
             for (parameter, value) in changes {
-                answer[parameter.field()] = parameter.json(*value);
+                answer.insert(parameter.field(), parameter.json(*value));
             }
         };
         let operation = format!("setting the {name} of {interface}");

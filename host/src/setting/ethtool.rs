@@ -4,7 +4,7 @@
 //! has: `rx 4096 tx 512`, `combined 8`, `adaptive-rx off rx-usecs 50`.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
@@ -67,8 +67,8 @@ impl Knob for PairsKnob<'_> {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let answer: Value = host.read_words(self.interface, self.kind.structure)?;
-        Ok(pairs_of_answer(self.kind.structure, &answer))
+        let answer: Map<String, Value> = host.read_words(self.interface, self.kind.structure)?;
+        Ok(pairs_of_answer(self.kind.structure, &answer.into()))
     }
 
     fn canonical(&self, value: &SettingValue) -> Result<String, &'static str> {
@@ -162,6 +162,10 @@ mod tests {
         assert_eq!(host.rings("eth0").expect("rings").rx_max, 4096);
         let error = rings.write(&host, &SettingValue::new("long")).expect_err("no lengths");
         assert_eq!(error.to_string(), "rings of eth0: 'long' is not lengths such as rx 4096 tx 512");
+        let without_tx = Host::scripted([(path, r#"{ "rx": 512, "tx": 0, "rx_max": 4096, "tx_max": 0 }"#)]);
+        assert_eq!(rings.read(&without_tx).expect("read").as_str(), "rx 512");
+        let garbled = Host::scripted([(path, "[1, 1, 1]")]);
+        assert!(rings.read(&garbled).expect_err("no answer").to_string().contains("rings.json"));
         let capture = Host::recorded(crate::HostRecording::new());
         assert!(rings.write(&capture, &value).is_err(), "a capture refuses writes");
     }

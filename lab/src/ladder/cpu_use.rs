@@ -1,18 +1,20 @@
 //! CPU time by owner while a configuration was under load, and the functions that used most of it.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use linerate_host::{Host, Known};
 use linerate_load::{Generator, LoadSlot};
+use linerate_trace::TraceError;
 use linerate_trace::flame::{CpuContext, FrameKind, ProfileOptions, SampledStack, StackProfile, fold, spots};
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::error::TestbedError;
 use crate::ladder::sampler::{check_observed, under_load};
 
-/// Sampling begins with the slot, or shortly before it with remote generators, and ends with it at
-/// the latest.
+/// Sampling begins after the slot, which remote generators begin 100 ms after the order or, if their
+/// clocks are uncertain, later. It ends with the slot at the latest.
 const SLOT: Duration = Duration::from_millis(1500);
 const SAMPLED: Duration = Duration::from_millis(800);
 const REMOTE_LEAD: Duration = Duration::from_millis(200);
@@ -80,6 +82,12 @@ pub(crate) fn is_worker(comm: &str) -> bool {
     !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+struct NoProfile {
+    why: String,
+    /// Other programs may have delayed the sampling.
+    may_differ_next_time: bool,
+}
+
 /// Samples the CPUs while the generator offers the rate. Unknown if sampling is not possible.
 pub(crate) fn sample(
     host: &Host,
@@ -88,20 +96,30 @@ pub(crate) fn sample(
     is_remote: bool,
     owner: &dyn Fn(&SampledStack) -> SampleOwner,
 ) -> Result<Known<CpuUse>, TestbedError> {
-    let mut observe = || -> Result<Result<StackProfile, String>, TestbedError> {
-        let (_, profile) = under_load(generator, &LoadSlot::rate(per_second, SLOT), |is_over| {
+    let mut observe = || -> Result<Result<StackProfile, NoProfile>, TestbedError> {
+        let sampling_began = OnceCell::new();
+        let (outcome, profile) = under_load(generator, &LoadSlot::rate(per_second, SLOT), |is_over| {
             if is_remote {
                 std::thread::sleep(REMOTE_LEAD);
             }
-            StackProfile::observe(host, &ProfileOptions::all(SAMPLED), is_over)
+            StackProfile::observe(host, &ProfileOptions::all(SAMPLED), &|| {
+                sampling_began.get_or_init(realtime_ns);
+                is_over()
+            })
         })?;
-        let profile = profile.map_err(|error| error.to_string());
-        Ok(profile.and_then(|profile| check_observed(profile.seconds, SAMPLED).map(|()| profile)))
+        let is_early = sampling_began.get().is_some_and(|began| *began < outcome.started_realtime_ns);
+        let refused = |error: TraceError| NoProfile { why: error.to_string(), may_differ_next_time: false };
+        Ok(profile.map_err(refused).and_then(|profile| {
+            let is_of_load = match is_early {
+                true => Err("sampling began before the load of the other hosts".to_owned()),
+                false => check_observed(profile.seconds, SAMPLED),
+            };
+            is_of_load.map(|()| profile).map_err(|why| NoProfile { why, may_differ_next_time: true })
+        }))
     };
-    // Other programs may have delayed the first observation.
     let profile = match observe()? {
-        Ok(profile) => Ok(profile),
-        Err(_) => observe()?,
+        Err(NoProfile { may_differ_next_time: true, .. }) => observe()?,
+        profile => profile,
     };
     Ok(match profile {
         Ok(profile) => Known::Value(CpuUse {
@@ -115,8 +133,13 @@ pub(crate) fn sample(
                 .collect(),
             notes: profile.notes,
         }),
-        Err(why) => Known::unknown(why),
+        Err(NoProfile { why, .. }) => Known::unknown(why),
     })
+}
+
+fn realtime_ns() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn shares(profile: &StackProfile, owner: &dyn Fn(&SampledStack) -> SampleOwner) -> Vec<CpuShares> {

@@ -81,7 +81,8 @@ impl StepChanges {
                 }
                 Some(step) if change.interrupts == ChangeImpact::Link => {
                     let why = format!(
-                        "{} is left '{}': a change resets the link and cannot be alternated; set it with linerate tune                          before the run",
+                        "{} is left '{}': a change resets the link and cannot be alternated; set it with linerate tune \
+                         before the run",
                         change.setting, change.from
                     );
                     step_changes.reasons.insert(step.id, why.clone());
@@ -351,7 +352,11 @@ pub(crate) mod tests {
             let why = refusal(&step_changes, id).expect("refused");
             assert!(why.starts_with(words), "{why}");
         };
-        assert_refusal("irq-affinity-rps", "channels of eth0 is left 'combined 1': a change resets the link");
+        assert_refusal(
+            "irq-affinity-rps",
+            "channels of eth0 is left 'combined 1': a change resets the link and cannot be alternated; set it with \
+             linerate tune before the run",
+        );
         assert_refusal("gro-off", "already set on this host");
         assert_refusal("audit-off", "auditing is a setting of the whole machine");
         assert_refusal("source-validation-off", "the plan skips it: rp_filter=1: The host routes.");

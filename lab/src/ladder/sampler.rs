@@ -252,15 +252,18 @@ mod tests {
 
     #[test]
     fn a_slot_that_was_ended_early_is_an_interruption() {
-        let slot = LoadSlot::rate(1_000.0, Duration::from_secs(1));
+        let begin = Instant::now();
+        let slot = LoadSlot::rate(1_000.0, Duration::from_secs(600));
         let wait = |is_over: &dyn Fn() -> bool| {
             while !is_over() {
                 std::thread::yield_now();
             }
+            5
         };
         let observed = |share| under_load(&mut EndingGenerator(share), &slot, wait);
-        assert!(observed(1.0).is_ok());
+        assert!(observed(1.0).is_ok_and(|(_, observation)| observation == 5));
         assert!(matches!(observed(0.9), Err(TestbedError::Cancelled)));
+        assert!(begin.elapsed() < slot.duration, "the load is over when the generator has ended");
     }
 
     #[test]

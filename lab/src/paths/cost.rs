@@ -78,7 +78,12 @@ impl PathCost {
             std::thread::sleep(LEAD);
             calibrate(&host, cpus, LOOPED, is_over)
         })?;
-        cost.loops = loop_result.map(|(_, loops)| loops.iter().map(LoopLoss::from).collect()).into();
+        let loops = loop_result.map_err(|error| error.to_string()).and_then(|(_, loops)| {
+            let shortest_ns = loops.iter().map(|spin| spin.elapsed_ns).min().unwrap_or(0);
+            check_observed(shortest_ns as f64 / 1e9, LOOPED)?;
+            Ok(loops.iter().map(LoopLoss::from).collect())
+        });
+        cost.loops = loops.into();
         Ok(Known::Value(cost))
     }
 

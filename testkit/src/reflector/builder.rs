@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use rustix::thread::CpuSet;
+
 use crate::reflector::faults::{FaultCounter, FaultRates};
 
 /// A UDP service of known behaviour.
@@ -52,6 +54,7 @@ impl ReflectorBuilder {
     /// The CPU of the reflector's thread; without it, any CPU.
     #[must_use]
     pub fn cpu(mut self, cpu: usize) -> Self {
+        assert!(cpu < CpuSet::MAX_CPU, "no machine has CPU {cpu}");
         self.cpu = Some(cpu);
         self
     }

@@ -88,6 +88,13 @@ impl VictimGroup<'_> {
         self.threads.iter().map(|thread| figure(thread)).sum()
     }
 
+    /// Time on the CPUs less what packets and other interrupts took.
+    #[must_use]
+    pub fn had_ns(&self) -> u64 {
+        let taken_ns = self.sum(|thread| thread.taken_ns + thread.taken_other_ns);
+        self.sum(|thread| thread.on_cpu_ns).saturating_sub(taken_ns)
+    }
+
     /// Time that the kernel accounts to the threads for which it is known; `None` without any.
     #[must_use]
     pub fn accounted(&self) -> Option<u64> {

@@ -100,7 +100,6 @@ pub fn watch(
             (watch.tell)(event);
             return Ok(());
         }
-        // The sample has no process that has ended.
         process_waiter::sleep(watch.sample.processes.keys(), PERIOD);
     }
     Ok(())

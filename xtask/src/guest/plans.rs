@@ -2,6 +2,7 @@
 //! plan is empty, and undo restores all values.
 
 use linerate_host::Setting;
+use linerate_host::setting::NapiKnob;
 use linerate_tune::plan::PlannedChange;
 use linerate_tune::{TunePlan, TuneProfile};
 
@@ -32,7 +33,10 @@ pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Re
         let is_costly = |change: &&GuestChange| {
             matches!(
                 change.change.setting,
-                Setting::IrqAffinity { .. } | Setting::IrqbalanceBans { .. } | Setting::Offload { .. }
+                Setting::IrqAffinity { .. }
+                    | Setting::IrqbalanceBans { .. }
+                    | Setting::Napi { knob: NapiKnob::DeferHardIrqs, .. }
+                    | Setting::Offload { .. }
             )
         };
         let costly_changes = changes.iter().filter(is_costly);

@@ -293,7 +293,6 @@ pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
         ] {
             let mut ip = Command::new(find("ip").context("ip is not installed: apt install iproute2")?);
             ip.args(arguments.split(' '));
-            // Runs in the thread of the host, so that the program is in its namespace.
             host.receiver().run(|| command_output(&mut ip))?.with_context(|| format!("ip {arguments}"))?;
         }
     }

@@ -70,7 +70,7 @@ fn victim_clause(cost: &CostReport, grouping: VictimGrouping) -> String {
     }
     let Some(victim) = victims.first() else { return "from no process".to_owned() };
     let wall_time = wall_ns(cost);
-    let own_share = percent(share(victim.sum(CostVictim::had_ns), wall_time));
+    let own_share = percent(share(victim.had_ns(), wall_time));
     match victim.accounted() {
         Some(_) => {
             let top_share = accounted_share(victim, wall_time);

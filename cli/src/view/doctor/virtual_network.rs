@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use crate::document::{Audience, Section, Table};
 
-/// Sections from the state of the stages. Empty without such interfaces, and for a document of an
-/// earlier version.
+/// Sections from the state of the stages; none for a document of an earlier version.
 pub(super) fn sections(stages: &Value) -> Vec<Section> {
     let Some(network) =
         stages.get("virtual_network").and_then(|state| VirtualNetwork::deserialize(state).ok())

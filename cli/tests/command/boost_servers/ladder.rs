@@ -114,7 +114,7 @@ impl RunningNsd {
         let steps = "reuseport,steer-by-cpu,receive-buffer,batch-syscalls";
         let output = self.ladder(&["--steps", steps, "--guard-loss", "5%"]).output().expect("started");
         let client = self.end_client(client);
-        let (_, err) = checked_text(&output, 0);
+        let (_, err) = checked_text(&output, 0, "ladder");
         assert!(err.contains("nsd (process ") && err.contains("which keeps running"), "{err}");
         let [sent, lost] = ["sent", "lost"].map(|key| count(&client, key));
         print_figure(&format!(
@@ -143,7 +143,7 @@ impl RunningNsd {
         let client = self.client();
         let output = self.ladder(&["--steps", "pin-threads", limit[0], limit[1]]).output().expect("started");
         self.end_client(client);
-        let (out, err) = checked_text(&output, 2);
+        let (out, err) = checked_text(&output, 2, limit[0]);
         assert!(err.contains(why), "{out}{err}");
     }
 }
@@ -170,7 +170,7 @@ fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_howe
     let before = scene.host.scene.values();
     let child = scene.start_pinning();
     scene.host.end_servers();
-    checked_text(&child.wait_with_output().expect("it ends"), 2);
+    checked_text(&child.wait_with_output().expect("it ends"), 2, "ladder");
     let warnings = scene.report()["warnings"].to_string();
     assert!(warnings.contains("has ended") && !warnings.contains("not-restored"), "{warnings}");
     scene.host.scene.assert_undone(&before);

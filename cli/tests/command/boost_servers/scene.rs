@@ -138,7 +138,7 @@ impl BoostServersTestHost {
     /// error.
     #[track_caller]
     pub(crate) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
-        checked_text(&self.run(arguments), status)
+        checked_text(&self.run(arguments), status, format_args!("boost {arguments:?}"))
     }
 
     /// The `result` of the command's JSON document, which has to match its schema.

@@ -105,9 +105,9 @@ fn undo_restores_settings_in_the_namespace_of_the_tune() {
     assert_eq!(value(), other);
     let state = scene.state();
     let state = state.to_str().expect("UTF-8");
-    let (out, _) = checked_text(&linerate(&["tune", "status", "--state-dir", state]), 0);
+    let (out, _) = checked_text(&linerate(&["tune", "status", "--state-dir", state]), 0, "tune status");
     assert!(out.contains("it is in another network namespace"), "{out}");
     // The test's own namespace has a setting of the same name.
-    checked_text(&linerate(&["tune", "undo", "--state-dir", state]), 0);
+    checked_text(&linerate(&["tune", "undo", "--state-dir", state]), 0, "tune undo");
     assert_eq!((value(), fs::read_to_string(demux).expect("a value")), (before, own_value));
 }

@@ -40,7 +40,7 @@ fn invalid_plans_are_refused_in_one_line() {
         (with("cpus", json!(["all"])), "line 1"),
     ] {
         let output = show(&plan);
-        let (out, err) = checked_text(&output, 2);
+        let (out, err) = checked_text(&output, 2, &plan);
         assert!(out.is_empty() && err.lines().count() == 1, "{plan}: {out}{err}");
         assert!(err.contains(word) && err.contains("plan.json"), "{plan}: {err}");
     }

@@ -81,7 +81,7 @@ impl TuneTestLab {
     /// Runs `linerate tune` and checks its exit status. Returns standard output and standard error.
     #[track_caller]
     pub(crate) fn expect(&self, status: i32, verb: &str, arguments: &[&str]) -> (String, String) {
-        checked_text(&self.run(verb, arguments), status)
+        checked_text(&self.run(verb, arguments), status, format_args!("tune {verb} {arguments:?}"))
     }
 
     /// Applies a saved plan and checks the exit status. Returns standard output and standard error.

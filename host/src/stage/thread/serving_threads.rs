@@ -28,11 +28,15 @@ impl<'a> HostView<'a> {
         self.best_evidence(|_| true)
     }
 
-    fn best_evidence(&self, is_wanted: impl Fn(&ServingThread) -> bool) -> Vec<&'a ServingThread> {
+    /// Those of both readings.
+    fn observed_threads(&self) -> impl Iterator<Item = &'a ServingThread> {
         let readings = [Some(self.now), self.before].into_iter().flatten();
-        let threads = readings.filter_map(|path| path.thread.serving.value()).flatten();
+        readings.filter_map(|path| path.thread.serving.value()).flatten()
+    }
+
+    fn best_evidence(&self, is_wanted: impl Fn(&ServingThread) -> bool) -> Vec<&'a ServingThread> {
         let mut best: BTreeMap<(u32, u32), &'a ServingThread> = BTreeMap::new();
-        for thread in threads.filter(|thread| is_wanted(thread)) {
+        for thread in self.observed_threads().filter(|thread| is_wanted(thread)) {
             let best_thread = best.entry((thread.pid, thread.tid)).or_insert(thread);
             if thread.how.rank() > best_thread.how.rank() {
                 *best_thread = thread;
@@ -45,7 +49,12 @@ impl<'a> HostView<'a> {
     /// the other threads those with at least half the kernel time of the busiest thread. A thread
     /// that sleeps in poll or computes does not receive.
     pub fn serving_socket(&self, inode: u64) -> Vec<&'a ServingThread> {
-        let mut threads = self.best_evidence(|thread| thread.sockets.contains(&inode));
+        let has_socket = |thread: &&ServingThread| thread.sockets.contains(&inode);
+        let ids: BTreeSet<(u32, u32)> =
+            self.observed_threads().filter(has_socket).map(|thread| (thread.pid, thread.tid)).collect();
+        let mut threads = self.best_evidence(|thread| ids.contains(&(thread.pid, thread.tid)));
+        // A thread that may serve the socket in one reading may be seen at another in the other.
+        threads.retain(has_socket);
         let most_ticks = threads.iter().filter_map(|thread| self.kernel_ticks(thread)).max().unwrap_or(0);
         threads.retain(|thread| {
             thread.how != ServingEvidence::Assumed

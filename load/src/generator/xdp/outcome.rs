@@ -24,6 +24,8 @@ pub(super) fn outcome(
 ) -> SlotOutcome {
     let send_errors = program.send_errors();
     let sent = program.sum(|row| &row.sent).saturating_sub(send_errors.unsent());
+    // Before the latencies: a reply's latency is counted before the reply.
+    let [answered, in_time] = [program.sum(|row| &row.answered), program.sum(|row| &row.in_time)];
     let mut buckets = LatencyBuckets::read(program);
     for failure in failures {
         buckets.remove_latency(segment(&facts.span, failure.intended_ns), failure.latency_ns);
@@ -34,7 +36,7 @@ pub(super) fn outcome(
     reports.iter().for_each(|report| bursts.merge(&report.bursts));
     let longest_ns = program.longest_ns();
     let latency_of = |range| buckets.segment_latency(range, longest_ns);
-    let answered = program.sum(|row| &row.answered).saturating_sub(failures.len() as u64);
+    let answered = answered.saturating_sub(failures.len() as u64);
     let counted = SlotOutcome {
         sent,
         // A reply may be counted between the reads of two rows.
@@ -60,7 +62,7 @@ pub(super) fn outcome(
     };
     let sends: Vec<SendReport> = reports.iter().map(|report| report.sends).collect();
     let latencies = [&latency_of(0..1), &latency_of(2..3)];
-    let in_time = program.sum(|row| &row.in_time).saturating_sub(failures_that(|failure| failure.in_time));
+    let in_time = in_time.saturating_sub(failures_that(|failure| failure.in_time));
     let outcome = account::complete(counted, in_time, latencies, facts, &sends);
     complete_intervals(program, facts, failures, &outcome, &mut intervals);
     SlotOutcome { intervals, ..outcome }

@@ -15,22 +15,46 @@ use domain::rdata::ZoneRecordData;
 use super::lexer::ZoneWord;
 use super::value;
 
-/// Correct data of common types, for error messages.
+/// Correct data of the types with a text form, for error messages.
 const EXAMPLES: &[(Rtype, &str)] = &[
     (Rtype::A, "192.0.2.1"),
     (Rtype::AAAA, "2001:db8::1"),
     (Rtype::CAA, "0 issue \"ca.example.net\""),
+    (Rtype::CDNSKEY, KEY),
+    (Rtype::CDS, DIGEST),
     (Rtype::CNAME, "www.example.com."),
-    (Rtype::DS, "12345 13 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
-    (Rtype::HTTPS, "1 . alpn=h2,h3 port=443 ipv4hint=192.0.2.1"),
+    (Rtype::DNSKEY, KEY),
+    (Rtype::DS, DIGEST),
+    (Rtype::HINFO, "\"PC\" \"Linux\""),
+    (Rtype::HTTPS, SERVICE),
+    (Rtype::IPSECKEY, "10 1 2 192.0.2.38 AQNRU3mG"),
+    (Rtype::MB, "mail.example.com."),
+    (Rtype::MD, "mail.example.com."),
+    (Rtype::MF, "mail.example.com."),
+    (Rtype::MG, "user.example.com."),
+    (Rtype::MINFO, "owner.example.com. errors.example.com."),
+    (Rtype::MR, "user.example.com."),
     (Rtype::MX, "10 mail.example.com."),
+    (Rtype::NAPTR, "100 10 \"S\" \"SIP+D2U\" \"\" _sip._udp.example.com."),
     (Rtype::NS, "ns1.example.com."),
+    (Rtype::NSEC, "next.example.com. A MX RRSIG NSEC"),
+    (Rtype::NSEC3, "1 0 0 - 2t7b4g4vsa5smi47k61mv5bv1a22bojr A RRSIG"),
+    (Rtype::NSEC3PARAM, "1 0 0 -"),
+    (Rtype::OPENPGPKEY, "mQENBFVHm5sBCADR"),
     (Rtype::PTR, "www.example.com."),
+    (Rtype::RP, "admin.example.com. about.example.com."),
+    (Rtype::RRSIG, "A 13 3 3600 20300101000000 20260101000000 12345 example.com. c2lnbmF0dXJl"),
     (Rtype::SOA, "ns1.example.com. hostmaster.example.com. 2026010100 2h 30m 2w 5m"),
     (Rtype::SRV, "10 20 5060 sip.example.com."),
+    (Rtype::SSHFP, "4 2 0123456789abcdef"),
+    (Rtype::SVCB, SERVICE),
     (Rtype::TLSA, "3 1 1 0123456789abcdef"),
     (Rtype::TXT, "\"v=spf1 -all\""),
+    (Rtype::ZONEMD, "2026010100 1 1 0123456789abcdef0123456789abcdef"),
 ];
+const DIGEST: &str = "12345 13 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const KEY: &str = "257 3 13 oJMRESz5E4gYzS/q6XDrvU1qMPYIjCWzJaOau8XNEZeqCYKD5ar0IRd8KqXXFJkqmVfRvMGP";
+const SERVICE: &str = "1 . alpn=h2,h3 port=443 ipv4hint=192.0.2.1";
 
 /// Writes the data of a record from its words, or from bytes (RFC 3597, section 5).
 pub(super) fn write<'a>(
@@ -39,11 +63,14 @@ pub(super) fn write<'a>(
     origin: &'a [u8],
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
-    write_as(text_form(rtype), words, origin, out).map_err(|why| {
-        let example = EXAMPLES.iter().find(|(known, _)| *known == rtype).map(|(_, example)| *example);
+    let form = text_form(rtype);
+    write_as(form, words, origin, out).map_err(|why| {
+        let example = EXAMPLES.iter().find(|(known, _)| *known == form).map(|(_, example)| *example);
         match example {
             Some(example) => format!("{why}; it should look like \"{rtype} {example}\""),
-            None => format!("{why}; write the data as bytes, as in \"{rtype} \\# 4 01020304\" (RFC 3597)"),
+            None => format!(
+                "{why}; write the data as bytes, \"{rtype} \\# NUMBER HEX\", such as \\# 4 01020304 (RFC 3597)"
+            ),
         }
     })
 }
@@ -70,14 +97,27 @@ fn write_as<'a>(
 ) -> Result<(), String> {
     let words = words.enumerate().peekable();
     let mut scanner = WordScanner { words, form, origin, is_generic: false, last: None };
-    let data = ZoneRecordData::scan(form, &mut scanner).map_err(|error| match scanner.last {
-        Some(word) => format!("\"{}\": {error}", String::from_utf8_lossy(word)),
-        None => error.to_string(),
+    let data = ZoneRecordData::scan(form, &mut scanner).map_err(|error| {
+        let why = match error.to_string() {
+            why if why.contains("incorrect length") => {
+                "the number after \\# is not the number of bytes".to_owned()
+            }
+            why if why.contains("too long") => format!("{why}; split it over several records"),
+            why => why,
+        };
+        match scanner.last {
+            Some(word) => format!("\"{}\": {why}", String::from_utf8_lossy(word)),
+            None => why,
+        }
     })?;
     if let Some((_, word)) = scanner.words.next() {
         return Err(format!("\"{}\" is too much", String::from_utf8_lossy(word.raw)));
     }
     let Ok(()) = data.compose_rdata(out);
+    // `domain` accepts both (RFC 1035, section 3.3.14; RFC 8659, section 4.1).
+    if matches!((form, &out[..]), (Rtype::TXT, []) | (Rtype::CAA, [_, 0, ..])) {
+        return Err("its data has no text, or its tag is empty".to_owned());
+    }
     if scanner.is_generic && !is_of_form(form, out) {
         let why = "its data cannot be that of the type: it is too short, too long, or has no name where one \
                    belongs";
@@ -88,6 +128,17 @@ fn write_as<'a>(
 
 /// Whether bytes are data of this form, without compressed names.
 fn is_of_form(form: Rtype, data: &[u8]) -> bool {
+    // `domain` does not know these (RFC 1876, 6742 and 7043).
+    let length = match form {
+        Rtype::LOC => Some(16),
+        Rtype::EUI48 | Rtype::L32 => Some(6),
+        Rtype::EUI64 => Some(8),
+        Rtype::NID | Rtype::L64 => Some(10),
+        _ => None,
+    };
+    if length.is_some_and(|length| data.len() != length) {
+        return false;
+    }
     let mut parser = Parser::from_ref(data);
     let Ok(Some(parsed)) = ZoneRecordData::parse_rdata(form, &mut parser) else { return false };
     let mut uncompressed = Vec::new();
@@ -204,7 +255,16 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>>> Scanner for WordScanner<'a, I> {
     }
 
     fn scan_svcb_octets(&mut self) -> Result<Vec<u8>, StrError> {
-        self.scan_octets()
+        let octets = self.scan_octets()?;
+        let mut parts = octets.splitn(2, |byte| *byte == b'=');
+        let is_list =
+            matches!(parts.next(), Some(b"alpn" | b"key1" | b"ipv4hint" | b"ipv6hint" | b"mandatory"));
+        // `domain` skips or accepts these, which RFC 9460 forbids.
+        if is_list && parts.next().is_some_and(|list| list.split(|byte| *byte == b',').any(<[u8]>::is_empty))
+        {
+            return Err(StrError::custom("a list has an empty item, such as two commas in a row"));
+        }
+        Ok(octets)
     }
 
     fn scan_ascii_str<F, T>(&mut self, op: F) -> Result<T, StrError>
@@ -291,7 +351,7 @@ mod tests {
                 "A RSASHA1 1 1h 19700101000001 2 3 @ AAAA",
                 b"\0\x01\x05\x01\0\0\x0e\x10\0\0\0\x01\0\0\0\x02\0\x03\x01O\0\0\0\0",
             ),
-            (Rtype::LOC, "\\# 3 00 0102", b"\0\x01\x02"),
+            (Rtype::CERT, "\\# 3 00 0102", b"\0\x01\x02"),
         ];
         for (rtype, text, data) in all {
             assert_eq!(wire_data(rtype, text).as_deref(), Ok(data), "{rtype} {text}");
@@ -316,12 +376,15 @@ mod tests {
             (Rtype::DS, "1 13 2 0", "uneven number of hex digits"),
             (Rtype::DS, "1 13 2", "a word is missing"),
             (Rtype::HTTPS, "1 . port=1 port=2", "duplicate"),
+            (Rtype::HTTPS, "1 . alpn=h2,", "empty item"),
+            (Rtype::CAA, "0 \"\" \"x\"", "its tag is empty"),
+            (Rtype::AFSDB, "x", "it should look like \"AFSDB 10 mail.example.com.\""),
             (Rtype::TXT, &long, "at most 255 bytes"),
             (Rtype::TXT, &"a ".repeat(40_000), "too long"),
             (
                 Rtype::LOC,
                 "52 22 N 4 53 E 0m",
-                "write the data as bytes, as in \"LOC \\# 4 01020304\" (RFC 3597)",
+                "write the data as bytes, \"LOC \\# NUMBER HEX\", such as \\# 4 01020304 (RFC 3597)",
             ),
         ];
         for (rtype, text, part) in all {

@@ -34,7 +34,7 @@ fn errors_name_file_line_item_and_the_expected_form() {
     let all = [
         ("www IN A 192.0.2.300\n", 3, "www IN A 192.0.2.300", "A 192.0.2.1"),
         ("a IN A 192.0.2.1\nwww IN NOTYPE x\n", 4, "www IN NOTYPE x", "RFC 3597"),
-        ("a IN A 192.0.2.1\nwww IN TYPE300 x\n", 4, "www IN TYPE300 x", "\\# 4 01020304\" (RFC 3597)"),
+        ("a IN A 192.0.2.1\nwww IN TYPE300 x\n", 4, "www IN TYPE300 x", "\\# 4 01020304 (RFC 3597)"),
         ("www.example. IN A 192.0.2.1", 3, "www.example. A", "it is not in the zone"),
         ("a IN SOA ns hostmaster 1 2 3 4 5", 3, "a.example.test. SOA", "at the zone's own name"),
         ("d IN DNAME example.com.", 3, "d.example.test. DNAME", "DNAME is not supported"),
@@ -135,13 +135,17 @@ fn generic_rdata_must_be_valid_for_its_type() {
         "KX \\# 4 0001c00c",
         "PTR \\# 2 0000",
         "A \\# 3 c00002",
+        "LOC \\# 1 00",
     ] {
         assert!(zone_error(&format!("a IN {data}")).contains(why), "{data}");
+    }
+    for data in ["TXT \\# 0", "CAA \\# 2 0000"] {
+        assert!(zone_error(&format!("a IN {data}")).contains("no text"), "{data}");
     }
     assert!(zone("@ 60 IN SOA \\# 2 0000").expect_err("no numbers").to_string().contains(why));
     let good = "a IN A \\# 4 c0000201\nb IN NS \\# 3 016100\nc IN KX \\# 5 0001016100\nd IN TYPE999 \\# 0\n";
     assert_eq!(records(good).len(), 4);
-    assert!(zone_error("a IN TYPE999 \\# 2 00").contains("incorrect length"));
+    assert!(zone_error("a IN TYPE999 \\# 2 00").contains("not the number of bytes"));
 }
 
 #[test]

@@ -93,9 +93,9 @@ fn build_match(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PacketPath;
-    use crate::stage::socket::sample::{host, service, thread};
+    use crate::stage::socket::sample::{host, later, service, thread};
     use crate::stage::thread::ServingEvidence;
+    use crate::{Known, PacketPath};
 
     fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
         SHARED_BY_THREADS.titles(&HostView::once(path))
@@ -109,6 +109,19 @@ mod tests {
     fn one_socket_per_thread_is_not_shared() {
         let path = host(&[]).with(service(2), vec![thread(51, 700, "0"), thread(52, 701, "1")]);
         assert_eq!(matches(&path), []);
+    }
+
+    #[test]
+    fn a_thread_seen_at_another_socket_in_the_other_reading_does_not_share() {
+        let before = host(&[]).with(service(2), vec![thread(51, 700, "0"), thread(52, 701, "1")]);
+        let mut now = later(&before);
+        for index in [0, 1] {
+            let thread = now.thread_mut(index);
+            thread.how = ServingEvidence::Assumed;
+            thread.sockets = vec![700, 701];
+            thread.system_ticks = Known::Value(100);
+        }
+        assert_eq!(SHARED_BY_THREADS.titles(&HostView::twice(&before, &now)), []);
     }
 
     #[test]
