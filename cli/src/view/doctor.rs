@@ -54,7 +54,7 @@ pub(crate) struct DoctorResult {
     stages: Value,
 }
 
-/// A [`Finding`] that can be read from JSON.
+/// A [`linerate_host::Finding`] that can be read from JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct DoctorFinding {
     id: String,
