@@ -295,7 +295,10 @@ mod tests {
     fn receive_buffer_is_the_smallest_of_cpus_with_datagrams() {
         let counters =
             |(sized, buffer)| CpuCounters { sized, truesize: sized * 1000, buffer, ..CpuCounters::default() };
-        let cpus = [(4, 4_000_000), (0, 212_992), (1, 8_000_000)].map(counters);
+        let before = [(5, 212_992), (5, 212_992), (0, 0)].map(counters);
+        let after = [(9, 4_000_000), (5, 212_992), (1, 8_000_000)].map(counters);
+        let cpus: Vec<CpuCounters> =
+            after.iter().zip(&before).map(|(now, before)| now.since(before)).collect();
         assert_eq!(buffers(&cpus), Some((4_000_000, 4_000.0)));
         assert_eq!(buffers(&cpus[1..2]), None);
     }
