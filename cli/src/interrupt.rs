@@ -39,13 +39,17 @@ impl InterruptFlag {
     }
 
     fn for_signals(signals: &[i32]) -> Result<Self> {
-        let flag = Arc::new(AtomicBool::new(false));
+        let [flag, is_repeated] = [false; 2].map(|value| Arc::new(AtomicBool::new(value)));
         let (receiver, sender) = UnixStream::pair().context("cannot make a socket pair")?;
         for &signal in signals {
             let sender = sender.try_clone().context("cannot copy a socket")?;
-            // Registered first, so that it acts only on a signal after the flag was raised.
-            signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            // The flag first: the kernel delivers signals from the first registration on. The actions run
+            // in this order, so a second signal ends the process.
+            signal_hook::flag::register(signal, Arc::clone(&flag))
+                .and_then(|_| {
+                    signal_hook::flag::register_conditional_default(signal, Arc::clone(&is_repeated))
+                })
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&is_repeated)))
                 .and_then(|_| signal_hook::low_level::pipe::register(signal, sender))
                 .context("cannot take over signals")?;
         }
