@@ -1,5 +1,6 @@
 //! Cleanup after the process of a lab is killed.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -112,6 +113,11 @@ pub(crate) fn clean_after_a_kill_leaves_no_processes_or_files() -> TrialResult {
     let namespaces = namespaces(&lab);
     // The victim, its child and its grandchild.
     assert_eq!(processes_in(&namespaces).len(), 3);
+    let is_sleep =
+        |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n");
+    eventually("the grandchild is no copy of the shell", || {
+        processes_in(&namespaces).iter().any(|pid| is_sleep(*pid))
+    });
     kill(victim);
 
     eventually("the child is gone with its parent", || processes_in(&namespaces).len() <= 1);
