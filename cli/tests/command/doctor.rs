@@ -4,8 +4,9 @@ mod calls;
 
 use std::io::Read;
 use std::net::UdpSocket;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use linerate_testkit::fixture::fixture;
 use rustix::process::Signal;
@@ -188,30 +189,51 @@ fn doctor_reports_ports_without_a_listener() {
     assert_refused(&output, &format!("linerate: nobody listens on port {port}: "));
 }
 
-#[test]
-fn interrupted_doctor_reports_the_first_reading() {
-    let mut child = Command::new(support::program())
+/// A doctor that has a handler for this signal, and waits 600 s between its readings.
+fn waiting_doctor(handled_signal: Signal) -> Child {
+    // A test may run with SIGHUP ignored, which doctor would leave so.
+    let mut child = Command::new("env")
+        .arg("--default-signal=HUP")
+        .arg(support::program())
         .args(["doctor", "--interval", "600", "--json", "-"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
     let pid = child.id();
-    // doctor installs its signal handlers first, then waits in a call that a signal interrupts.
     let has_handler = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
-        u64::from_str_radix(mask, 16).is_ok_and(|mask| mask & 2 != 0)
+        u64::from_str_radix(mask, 16).is_ok_and(|mask| mask & 1 << (handled_signal.as_raw() - 1) != 0)
     };
     while !has_handler() {
         assert!(child.try_wait().expect("a child").is_none(), "doctor ended by itself");
         std::thread::yield_now();
     }
-    signal(pid, Signal::INT);
+    child
+}
+
+#[test]
+fn interrupted_doctor_reports_the_first_reading() {
+    // Also a signal that arrives before all handlers are registered.
+    let child = waiting_doctor(Signal::INT);
+    signal(child.id(), Signal::INT);
     let output = child.wait_with_output().expect("ended");
     let document = document_of(&output);
     let document = &document["result"];
     assert!(document["seconds_between_readings"].is_null() && document["stages"]["machine"].is_object());
+}
+
+#[test]
+fn a_second_signal_ends_a_command_at_once() {
+    // The last to be registered.
+    let mut child = waiting_doctor(Signal::HUP);
+    // Stopped, it gets both signals before it can act on the first.
+    for sent_signal in [Signal::STOP, Signal::INT, Signal::TERM, Signal::CONT] {
+        signal(child.id(), sent_signal);
+    }
+    let status = child.wait().expect("ended");
+    assert!(status.signal().is_some(), "{status}");
 }
 
 #[test]
