@@ -402,7 +402,10 @@ fn parse_range(raw: &[u8]) -> Option<(u64, u64, u64)> {
     let text = std::str::from_utf8(raw).ok()?;
     let (ends, step) = text.split_once('/').unwrap_or((text, "1"));
     let (first, last) = ends.split_once('-')?;
-    let number = |text: &str| text.parse::<u32>().ok().map(u64::from);
+    let number = |text: &str| {
+        let digits = Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        digits?.parse::<u32>().ok().map(u64::from)
+    };
     let (first, last, step) = (number(first)?, number(last)?, number(step)?);
     (first <= last && step > 0).then_some((first, last, step))
 }

@@ -108,6 +108,7 @@ fn generate_directive_expands_to_records() {
         records("000 PTR \\$0a.\n001 PTR \\$0b.")
     );
     assert_eq!(records("$GENERATE 18-18 ${0,4,n}a A 192.0.2.1"), records("2.1.a A 192.0.2.1"));
+    assert!(zone_error("$GENERATE +1-2 h$ A 192.0.2.1").contains("the range"));
     assert!(zone_error("$GENERATE 1-2 h$ A 192.0.2.${x}").contains("offset"));
     assert!(zone_error("$GENERATE 0-4294967295 h$ A 192.0.2.1").contains("16,777,216"));
 }
