@@ -11,8 +11,6 @@ mod virtual_network;
 
 use std::collections::BTreeMap;
 
-use crate::view::group_by_reason;
-use crate::view::measurement::benefit_words;
 use anyhow::{Context, Result};
 use askama::Template;
 use linerate_host::diagnosis::UnknownItem;
@@ -31,6 +29,8 @@ use crate::envelope::{CommandResult, Envelope};
 use crate::origin::HostSummary;
 use crate::render::column::cut;
 use crate::render::format;
+use crate::view::group_by_reason;
+use crate::view::measurement::benefit_words;
 use drawing::PathDrawing;
 use evidence::value;
 use paths::{InterfacePaths, PacketPaths, packets_per_second};

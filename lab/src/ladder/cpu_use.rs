@@ -103,15 +103,16 @@ pub(crate) fn sample(
                 std::thread::sleep(REMOTE_LEAD);
             }
             StackProfile::observe(host, &ProfileOptions::all(SAMPLED), &|| {
-                sampling_began.get_or_init(realtime_ns);
+                sampling_began.get_or_init(SystemTime::now);
                 is_over()
             })
         })?;
-        let is_early = sampling_began.get().is_some_and(|began| *began < outcome.started_realtime_ns);
+        let load_began = UNIX_EPOCH + Duration::from_nanos(outcome.started_realtime_ns);
+        let is_early = sampling_began.get().is_some_and(|began| *began < load_began);
         let refused = |error: TraceError| NoProfile { why: error.to_string(), may_differ_next_time: false };
         Ok(profile.map_err(refused).and_then(|profile| {
             let is_of_load = match is_early {
-                true => Err("sampling began before the load of the other hosts".to_owned()),
+                true => Err("sampling began before the load".to_owned()),
                 false => check_observed(profile.seconds, SAMPLED),
             };
             is_of_load.map(|()| profile).map_err(|why| NoProfile { why, may_differ_next_time: true })
@@ -135,11 +136,6 @@ pub(crate) fn sample(
         }),
         Err(NoProfile { why, .. }) => Known::unknown(why),
     })
-}
-
-fn realtime_ns() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn shares(profile: &StackProfile, owner: &dyn Fn(&SampledStack) -> SampleOwner) -> Vec<CpuShares> {

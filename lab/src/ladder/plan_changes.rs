@@ -34,9 +34,9 @@ fn step_of(change: &PlannedChange) -> Option<&'static LadderStep> {
     STEPS.iter().find(|step| step.id == id)
 }
 
-/// How the findings and values of the profile begin that concern the settings of a step; `None` if the step alternates no
-/// settings of the host.
-fn finding_stems(step: &LadderStep) -> Option<&'static [&'static str]> {
+/// Prefixes of the findings, and of the profile's values, that concern the settings of a step; `None` if
+/// the step alternates no settings of the host.
+fn finding_prefixes(step: &LadderStep) -> Option<&'static [&'static str]> {
     Some(match step.id {
         "irq-affinity-rps" => {
             &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"]
@@ -54,8 +54,8 @@ fn finding_stems(step: &LadderStep) -> Option<&'static [&'static str]> {
 }
 
 fn concerns(skipped_finding: &SkippedFinding, step: &LadderStep) -> bool {
-    let stems = finding_stems(step).unwrap_or_default();
-    stems.iter().any(|stem| skipped_finding.finding.starts_with(stem))
+    let prefixes = finding_prefixes(step).unwrap_or_default();
+    prefixes.iter().any(|prefix| skipped_finding.finding.starts_with(prefix))
         || step.id == "gro-off" && skipped_finding.title.contains(Offload::GenericReceive.name())
 }
 
@@ -141,7 +141,7 @@ impl StepChanges {
 
     /// Why a step is impossible on this host.
     pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
-        finding_stems(step)?;
+        finding_prefixes(step)?;
         if self.changes.iter().any(|(changed_step, _)| changed_step.id == step.id) {
             return None;
         }

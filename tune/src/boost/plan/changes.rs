@@ -1,12 +1,12 @@
 //! The changes for the units: the CPUs of their threads, and the choice among their sockets.
 
-use crate::plan::PlannedChange;
 use linerate_host::setting::{SocketKnob, SteeringTable};
 use linerate_host::{Setting, SettingValue};
 
 use super::group::{OwnedGroup, SteeringMethod, incoming_cpu, name};
 use super::unit::ThreadPlacement;
 use crate::boost::ObservedServer;
+use crate::plan::PlannedChange;
 
 /// Source of the figures and of the mechanism of steering.
 const MAKITA: &str = "T. Makita, Boost UDP Transaction Performance (2016)";
