@@ -50,6 +50,7 @@ pub(crate) use rss_table::{any_table, table_value};
 pub(crate) use socket_knob::option_text as socket_option_text;
 pub use socket_knob::{SocketAt, SocketKnob};
 pub use steering::{SteeredSocket, SteeredSockets, SteeringTable, steering_counts};
+pub use sysctl::sysctl_path;
 pub use sysfs::{NapiKnob, QueueDirection};
 pub use value::SettingValue;
 

@@ -25,7 +25,6 @@ use linerate_host::{Diagnosis, Host, HostView, Setting, SettingValue, diagnosis,
 use crate::TuneProfile;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::{self, PlannedChange, SkippedFinding, TunePlan};
-pub(crate) use knob::sysctl_path;
 use owner::{FoundOwners, WantedKnob};
 use reader::ConfigurationReader;
 pub(crate) use sysctl_file::is_in_later_file;

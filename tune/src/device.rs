@@ -70,7 +70,7 @@ impl NamedDevice {
         let name = &self.interface;
         match self.status(host) {
             Ok(DeviceStatus::Same) => Ok(()),
-            Ok(DeviceStatus::Renamed(new_name)) => Err(format!("{name} was renamed to {new_name}")),
+            Ok(DeviceStatus::Renamed(new_name)) => Err(format!("{name} is called {new_name} now")),
             Ok(DeviceStatus::Gone) => Err(format!("{name} is gone")),
             Ok(DeviceStatus::Replaced) => Err(format!("{name} is another device now")),
             Err(error) => Err(error.to_string()),
@@ -78,18 +78,26 @@ impl NamedDevice {
     }
 
     /// Finds the device in a later boot, where it has another index: by its attachment and address,
-    /// by the attachment alone if its address changed, and a software device by its address.
+    /// by the attachment alone if its address changed. Software devices may share an address or have
+    /// none, and are found by their name.
     pub fn status_in_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let present: Vec<_> = names.iter().filter_map(|name| Self::observe(host, name).ok()).collect();
         let same_attachment: Vec<_> =
             present.iter().filter(|current| current.device == self.device).collect();
+        if self.device.is_none() {
+            let is_namesake = |current: &&Self| current.interface == self.interface;
+            return Ok(match same_attachment.into_iter().any(|current| is_namesake(&current)) {
+                true => DeviceStatus::Same,
+                false if names.contains(&self.interface) => DeviceStatus::Replaced,
+                false => DeviceStatus::Gone,
+            });
+        }
         let same_address: Vec<_> =
             same_attachment.iter().filter(|current| current.address == self.address).copied().collect();
         let has_own_name =
             |candidates: &[&Self]| candidates.iter().any(|current| current.interface == self.interface);
-        let candidates =
-            if same_address.is_empty() && self.device.is_some() { same_attachment } else { same_address };
+        let candidates = if same_address.is_empty() { same_attachment } else { same_address };
         Ok(match candidates.as_slice() {
             candidates if has_own_name(candidates) => DeviceStatus::Same,
             [only] => DeviceStatus::Renamed(only.interface.clone()),
@@ -140,5 +148,8 @@ mod tests {
         };
         let now = host(&[software("eth0", 5), software("lan0", 4)]);
         assert_eq!(software("eth0", 4).status(&now).expect("listed"), renamed);
+        let later_status = |name| software(name, 4).status_in_later_boot(&now).expect("listed");
+        assert_eq!(later_status("eth0"), DeviceStatus::Same);
+        assert_eq!(later_status("tun0"), DeviceStatus::Gone);
     }
 }

@@ -30,7 +30,7 @@ impl SysctlKnob<'_> {
 
     /// The path before the interface, the interface, and the path after it.
     fn split_interface(&self) -> Option<(&'static str, String, String)> {
-        let path = relative_path(self.0);
+        let path = sysctl_path(self.0);
         OF_INTERFACES.iter().find_map(|before| {
             let (interface, after) = path.strip_prefix(before)?.strip_prefix('/')?.split_once('/')?;
             let is_interface = !interface.is_empty() && !NO_INTERFACES.contains(&interface);
@@ -39,7 +39,7 @@ impl SysctlKnob<'_> {
     }
 
     fn path(&self) -> String {
-        format!("/proc/sys/{}", relative_path(self.0))
+        format!("/proc/sys/{}", sysctl_path(self.0))
     }
 }
 
@@ -49,7 +49,7 @@ impl Knob for SysctlKnob<'_> {
     }
 
     fn name_error(&self) -> Option<String> {
-        let is_valid = relative_path(self.0).split('/').all(|part| !matches!(part, "" | "." | ".."));
+        let is_valid = sysctl_path(self.0).split('/').all(|part| !matches!(part, "" | "." | ".."));
         (!is_valid).then(|| "it is no name of a sysctl such as net.core.rmem_max".to_owned())
     }
 
@@ -73,7 +73,7 @@ impl Knob for SysctlKnob<'_> {
     // in net/netfilter/nf_conntrack_standalone.c, as of Linux 6.18).
     fn fixed_reason(&self, host: &Host) -> Option<&'static str> {
         host.is_read_only(&self.path()).is_ok_and(|is_fixed| is_fixed).then(|| {
-            if relative_path(self.0).starts_with("net/") {
+            if sysctl_path(self.0).starts_with("net/") {
                 "it belongs to the whole machine, and cannot be set from a network namespace"
             } else {
                 "the kernel does not allow changing it"
@@ -86,8 +86,9 @@ impl Knob for SysctlKnob<'_> {
     }
 }
 
-/// The path below `/proc/sys`.
-fn relative_path(name: &str) -> String {
+/// The path of a sysctl below `/proc/sys`. Its first separator, `.` or `/`, determines the separator
+/// (sysctl.d(5)).
+pub fn sysctl_path(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name.as_bytes().get(first) == Some(&b'/') => name.to_owned(),
         _ => swap_separators(name),

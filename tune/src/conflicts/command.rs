@@ -1,7 +1,9 @@
 //! Settings that a shell line changes by ethtool, sysctl, or writes to files of queues, interrupts
 //! and CPUs.
 
-use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
+use linerate_host::setting::sysctl_path;
+
+use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting};
 
 const QUEUE_FILES: [&str; 4] = ["rps_cpus", "xps_cpus", "rps_flow_cnt", "xps_rxqs"];
 const INTERFACE_FILES: [&str; 4] = ["sriov_numvfs", "gro_flush_timeout", "napi_defer_hard_irqs", "threaded"];

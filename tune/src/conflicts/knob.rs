@@ -83,20 +83,6 @@ impl OwnedKnob {
     }
 }
 
-// The path of a sysctl below `/proc/sys`. Its first separator, `.` or `/`, determines the separator
-// (sysctl.d(5)).
-pub(crate) fn sysctl_path(name: &str) -> String {
-    if name.find(['.', '/']).and_then(|at| name.as_bytes().get(at)) == Some(&b'/') {
-        return name.to_owned();
-    }
-    let swapped = |letter| match letter {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    name.chars().map(swapped).collect()
-}
-
 // The name of a feature that `ethtool -K` accepts. The kernel and `ethtool -k` use other names.
 pub(super) fn feature(name: &str) -> &str {
     match name {

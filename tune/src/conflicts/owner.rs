@@ -1,9 +1,10 @@
 //! Owners of settings: programs and configuration files, and their claims on a planned change.
 
+use linerate_host::setting::sysctl_path;
 use linerate_host::{CpuSet, Setting, SettingValue};
 
 use super::command;
-use super::knob::{OwnedKnob, OwnedSetting, sysctl_path};
+use super::knob::{OwnedKnob, OwnedSetting};
 use super::reader::matches;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::TunePlan;

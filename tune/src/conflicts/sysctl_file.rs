@@ -1,6 +1,8 @@
 //! Files of sysctls, which are applied at boot and when an interface appears (sysctl.d(5)).
 
-use super::knob::{ConfigurationLine, OwnedKnob, sysctl_path};
+use linerate_host::setting::sysctl_path;
+
+use super::knob::{ConfigurationLine, OwnedKnob};
 use super::owner::{FoundOwners, SettingOwner, WantedKnob};
 use super::reader::{ConfigurationReader, matches};
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};

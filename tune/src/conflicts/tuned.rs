@@ -1,11 +1,12 @@
 //! TuneD's active profile, which TuneD applies when it starts and when the profile changes.
 
 use linerate_host::ini::FileEntry;
+use linerate_host::setting::sysctl_path;
 use linerate_host::stage::irq::{TunedProfile, TunedSetting};
 use linerate_host::{CpuSet, Setting};
 
 use super::command;
-use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
+use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting};
 use super::owner::{ConfiguredSetting, FoundOwners, SettingOwner, WantedKnob};
 use super::reader::ConfigurationReader;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use linerate_host::SettingValue;
-
-use crate::conflicts::sysctl_path;
+use linerate_host::setting::sysctl_path;
 
 /// Whether a file of sysctl.d can express this sysctl unambiguously: names end at the first `=`, and may
 /// be patterns.

@@ -4,7 +4,6 @@ use linerate_host::setting::SocketKnob;
 use linerate_host::{CpuSet, Host, Setting, SettingValue};
 
 use super::{PlannedChange, TunePlan};
-use crate::device::DeviceStatus;
 
 /// Why a plan cannot be read or applied, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +32,8 @@ impl TunePlan {
 
     fn check_devices(&self, host: &Host) -> Result<(), PlanError> {
         for device in &self.devices {
-            let what = match device.status(host).map_err(|error| PlanError(error.to_string()))? {
-                DeviceStatus::Same => continue,
-                DeviceStatus::Renamed(name) => format!("is called {name} now"),
-                DeviceStatus::Gone => "is gone".to_owned(),
-                DeviceStatus::Replaced => "is another device now".to_owned(),
-            };
-            return Err(PlanError(format!("{} {what}: make a new plan", device.interface)));
+            let checked = device.must_be_in_place(host);
+            checked.map_err(|reason| PlanError(format!("{reason}: make a new plan")))?;
         }
         Ok(())
     }
@@ -47,9 +41,7 @@ impl TunePlan {
     /// A plan from a capture may name interfaces without their devices.
     fn check_device_of(&self, setting: &Setting) -> Result<(), PlanError> {
         let Some(interface) = setting.interface().map(std::borrow::Cow::into_owned) else { return Ok(()) };
-        // In sysctls, these stand for all interfaces and for future interfaces.
-        let is_generic = matches!(interface.as_str(), "all" | "default");
-        if is_generic || self.devices.iter().any(|device| device.interface == interface) {
+        if self.devices.iter().any(|device| device.interface == interface) {
             return Ok(());
         }
         Err(PlanError(format!(
