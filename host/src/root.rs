@@ -10,6 +10,7 @@ pub(crate) mod tree;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -380,6 +381,13 @@ impl Host {
     pub fn driver(&self, interface: &str) -> Result<LinkDriver, HostError> {
         let operation = format!("reading the driver of {interface}");
         self.call(&format!("ethtool/{interface}/driver"), &operation, || sys::ethtool::driver(interface))
+    }
+
+    /// A number of the calling thread's network namespace, unique since boot (`SO_NETNS_COOKIE`).
+    /// `None` before Linux 5.14, and for a recorded host.
+    pub fn network_namespace_cookie(&self) -> Option<u64> {
+        let socket = self.is_live().then(UnixDatagram::unbound)?;
+        sys::sockopt::network_namespace(&socket.ok()?).ok()
     }
 
     pub(crate) fn is_live(&self) -> bool {

@@ -25,7 +25,7 @@ pub enum WindowOrder {
 }
 
 /// A part of a window.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServiceSample {
     pub seconds: f64,
     /// Datagrams that were put into a socket.

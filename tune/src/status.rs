@@ -9,7 +9,10 @@ use crate::NamedDevice;
 use crate::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use crate::journal::tune::{TrackedSetting, resumable};
 use crate::journal::{Journal, JournalCorruption, LockHolder, RecordedTune};
-use crate::transaction::{SettingLocations, TuneNamespace, boot_id, boot_seconds, due, later_holder};
+use crate::persist::StandingFiles;
+use crate::transaction::{
+    SettingLocations, TuneNamespace, boot_id, boot_seconds, due, ends_with_process, later_holder,
+};
 
 pub use history::TuneHistory;
 
@@ -23,6 +26,9 @@ pub struct JournalStatus {
     pub holder: Option<LockHolder>,
     /// The tunes, the earliest first.
     pub tunes: Vec<TuneStatus>,
+    /// Files that apply settings at boot.
+    #[serde(default)]
+    pub persisted_files: Vec<String>,
 }
 
 /// A tune that is not undone.
@@ -138,6 +144,7 @@ impl JournalStatus {
             trouble: journal.trouble.clone(),
             holder: journal.holder,
             tunes: tunes.iter().filter(is_reported).map(|tune| view.tune(tune)).collect(),
+            persisted_files: StandingFiles::of(journal).paths().map(str::to_owned).collect(),
         }
     }
 
@@ -156,7 +163,7 @@ impl TuneStatus {
             | SettingState::ChangedBy { .. }
             | SettingState::OtherNamespace { .. } => true,
             // Servers replace their workers.
-            SettingState::Gone { .. } => setting.setting.is_of_process(),
+            SettingState::Gone { .. } => ends_with_process(&setting.setting),
             _ => false,
         };
         !is_settled || self.overdue.is_some() || !self.settings.iter().all(is_expected)

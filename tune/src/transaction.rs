@@ -27,8 +27,8 @@ pub use target::ChangeTarget;
 use unconfirmed::has_deadline;
 pub(crate) use unconfirmed::is_pending;
 pub use unconfirmed::{boot_seconds, confirm, due, undo_overdue};
-pub(crate) use undo::later_holder;
 pub use undo::{UndoReport, UndoneSetting, undo};
+pub(crate) use undo::{ends_with_process, later_holder};
 
 #[derive(Debug, Clone)]
 pub struct TuneStart<'a> {
@@ -97,6 +97,7 @@ impl<'w> TuneTransaction<'w> {
             devices: start.devices,
             until: start.until,
             namespace: namespace_inode(target.host(), "thread-self"),
+            namespace_cookie: target.host().network_namespace_cookie(),
         });
         if let Some(plan) = start.plan {
             let changes = plan.exclusions.iter().chain(&plan.changes);

@@ -232,6 +232,7 @@ fn undo_reason(reason: UndoReason) -> &'static str {
         UndoReason::Unconfirmed => "it was not confirmed",
         UndoReason::Died => "the program that made it died",
         UndoReason::Harmful => "it did harm",
+        UndoReason::Unmeasured => "the service could not be measured with it",
         UndoReason::Measured => "to measure the service without it",
     }
 }
@@ -275,6 +276,10 @@ pub(crate) fn status(envelope: &Envelope<JournalStatus>, command: TuneCommand<'_
     };
     let mut document = envelope.new_document("Tunes in effect", verdict);
     document.notes.extend(journal_note(status.trouble.as_ref(), &status.journal));
+    if !status.persisted_files.is_empty() && !status.tunes.iter().any(|tune| tune.persisted) {
+        let text = format!("Files apply settings at boot: {} removes them.", command("unpersist"));
+        document.notes.push(Note::new(text));
+    }
     document.sections = status.tunes.iter().map(|tune| status_section(tune, command, full)).collect();
     document
 }

@@ -1,4 +1,4 @@
-//! Socket options of one word that no library wraps.
+//! Socket options that no library wraps.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -7,9 +7,19 @@ use std::os::fd::{AsFd, AsRawFd};
 pub(crate) const SOL_UDP: libc::c_int = libc::IPPROTO_UDP;
 
 pub(crate) fn word(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
+    number(socket, level, option)
+}
+
+/// `SO_NETNS_COOKIE` (Linux 5.14): a number of the socket's network namespace, unique since boot.
+pub(crate) fn network_namespace(socket: &impl AsFd) -> io::Result<u64> {
+    number(socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE)
+}
+
+/// `T` is an integer type.
+fn number<T: Default>(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<T> {
+    let mut value = T::default();
     let mut length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
-    // SAFETY: `value` and `length` live across the call, and `length` is the size of `value`.
+    // SAFETY: `value` and `length` live across the call, and `length` is the size of `value`, in which all bytes are valid.
     let result = unsafe {
         libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut length)
     };

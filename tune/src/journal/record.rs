@@ -115,6 +115,10 @@ pub struct BeginRecord {
     /// Inode of its network namespace. `None` before version 0.2, which did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<u64>,
+    /// SO_NETNS_COOKIE of its network namespace, because inodes are used again. `None` before Linux
+    /// 5.14.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_cookie: Option<u64>,
 }
 
 impl BeginRecord {
@@ -163,6 +167,8 @@ pub enum UndoReason {
     Finished,
     /// It did harm, as seen right after it was made.
     Harmful,
+    /// `--keep-if-better`, and the service could not be measured with it.
+    Unmeasured,
     /// To measure the service without it; the same changes follow as another tune.
     Measured,
 }

@@ -9,6 +9,9 @@ const STEADY: f64 = 0.1;
 // A service with fewer replies per datagram does not reply, as a syslog server.
 const REPLIES: f64 = 0.1;
 
+// Fewer datagrams may be absent from a window by chance.
+const LEAST_MISSED: f64 = 20.0;
+
 const ANSWERED_RATIO: &str = "answered_ratio";
 const ANSWERED_TOLERANCE: f64 = 0.005;
 
@@ -136,7 +139,12 @@ impl ChangeMeasurement {
             }
         }
         caveats.extend(without_gains_of_losses(&mut figures));
-        let verdict = RunFigure::verdict_of(&figures);
+        let mut verdict = RunFigure::verdict_of(&figures);
+        let changed_seconds: f64 = samples[1].iter().map(|sample| sample.seconds).sum();
+        if after == 0.0 && before * changed_seconds >= LEAST_MISSED {
+            verdict = ComparisonVerdict::Worse;
+            caveats.push(format!("No datagram arrives with the changes, {before:.0}/s did before."));
+        }
         let answered_per_second = rate(&|sample| sample.answered(replies));
         Self {
             service,
@@ -285,6 +293,21 @@ mod tests {
         let (verdict, caveats) = verdict(window(false, 10_000, 5_000), half_load);
         assert_eq!(verdict, ComparisonVerdict::NoDifferenceShown);
         assert!(caveats[0].contains("changed by -50 %"), "{caveats:?}");
+    }
+
+    #[test]
+    fn service_that_nothing_reaches_any_more_is_worse() {
+        let mut unreached = window(true, 10_000, 5_000);
+        unreached.samples.iter_mut().for_each(|sample| {
+            *sample = ServiceSample { seconds: sample.seconds, ..ServiceSample::default() };
+        });
+        let (result, caveats) = verdict(window(false, 10_000, 5_000), unreached.clone());
+        assert_eq!(result, ComparisonVerdict::Worse);
+        assert!(caveats.iter().any(|caveat| caveat.starts_with("No datagram arrives")), "{caveats:?}");
+        let mut nearly_idle = unreached.clone();
+        nearly_idle.changed = false;
+        nearly_idle.samples[0].arrived = 9;
+        assert_eq!(verdict(nearly_idle, unreached).0, ComparisonVerdict::NoDifferenceShown);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, HostError, PacketPath};
 use serde::{Deserialize, Serialize};
 
-use super::{ServiceSample, ServiceWindow};
+use super::ServiceSample;
 
 // The programs of bpf/delivery.bpf.c count this many ports at most.
 const MOST_PORTS: usize = 16;
@@ -91,25 +91,15 @@ impl<'a> ServiceMeter<'a> {
         &self.service
     }
 
-    /// Takes samples of this length one after the other until `wait` returns false.
-    pub fn window(
+    /// Takes a sample of this length, for whose rest `wait` waits.
+    pub fn sample(
         &mut self,
-        changed: bool,
-        samples: usize,
         length: Duration,
-        wait: &dyn Fn(Duration) -> bool,
-    ) -> Result<ServiceWindow, MeterError> {
-        let mut window = ServiceWindow { changed, samples: Vec::new() };
-        let mut before = self.counters()?;
-        for _ in 0..samples {
-            if !wait(length.saturating_sub(before.at.elapsed())) {
-                break;
-            }
-            let now = self.counters()?;
-            window.samples.push(now.since(&before));
-            before = now;
-        }
-        Ok(window)
+        wait: impl FnOnce(Duration),
+    ) -> Result<ServiceSample, MeterError> {
+        let before = self.counters()?;
+        wait(length.saturating_sub(before.at.elapsed()));
+        Ok(self.counters()?.since(&before))
     }
 
     fn counters(&mut self) -> Result<ServiceCounters, MeterError> {

@@ -75,6 +75,9 @@ impl ActiveSettings {
                 (SettingState::Drifted, Some(to)) => {
                     self.others.push(format!("{}: set to {to}, and somebody changed it since", item.name));
                 }
+                (SettingState::EndedByBoot, Some(to)) => {
+                    self.others.push(format!("{}: set to {to}, and the last boot ended it", item.name));
+                }
                 (
                     SettingState::Gone { why }
                     | SettingState::Unknown { why }

@@ -272,7 +272,7 @@ impl Root {
     }
 
     fn standing_files(&self) -> StandingFiles {
-        StandingFiles::of(self.store.read().expect("a journal").entries.iter().map(|entry| &entry.record))
+        StandingFiles::of(&self.store.read().expect("a journal"))
     }
 
     fn path(&self, path: &str) -> PathBuf {

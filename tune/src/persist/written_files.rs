@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::file::{self, OpenedDirectory, PathOccupant};
 use super::{DOCUMENT_FILE, FileContent, PersistError, PersistFile, PersistFiles, SYSCTL_FILE, unit};
 use crate::journal::record::WrittenFile;
-use crate::journal::{JournalError, JournalRecord, JournalWriter};
+use crate::journal::{Journal, JournalError, JournalRecord, JournalWriter};
 
 /// The written files according to the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,10 +42,10 @@ pub struct RemovedFiles {
 }
 
 impl StandingFiles {
-    pub fn of<'a>(records: impl IntoIterator<Item = &'a JournalRecord>) -> Self {
+    pub fn of(journal: &Journal) -> Self {
         let mut standing = Self::default();
-        for record in records {
-            match record {
+        for entry in &journal.entries {
+            match &entry.record {
                 JournalRecord::Persisting { tune, files, directories } => {
                     standing.tune = Some(*tune);
                     standing.add(files);
@@ -214,7 +214,7 @@ fn is_below(root: &Path, path: &str) -> bool {
 }
 
 fn read_standing_files(writer: &JournalWriter) -> Result<StandingFiles, JournalError> {
-    Ok(StandingFiles::of(writer.store().read()?.entries.iter().map(|entry| &entry.record)))
+    Ok(StandingFiles::of(&writer.store().read()?))
 }
 
 fn pending_file<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, PersistError> {

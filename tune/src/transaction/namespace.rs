@@ -28,8 +28,13 @@ impl TuneNamespace {
         else {
             return Self::Here;
         };
-        if inode == own_inode || begun.is_of_earlier_boot(&boot) == Some(true) {
+        if begun.is_of_earlier_boot(&boot) == Some(true) {
             return Self::Here;
+        }
+        if inode == own_inode {
+            let cookies = begun.namespace_cookie.zip(host.network_namespace_cookie());
+            let is_other = cookies.is_some_and(|(cookie, own_cookie)| cookie != own_cookie);
+            return if is_other { Self::Gone { inode } } else { Self::Here };
         }
         let path = of_process(host, inode, "task", "/ns/net")
             .or_else(|| mount_point(host, inode))
@@ -113,6 +118,23 @@ mod tests {
         let recording = HostRecording::from_files(files).with_links(links);
         let begun = BeginRecord { boot: boot.to_owned(), namespace: Some(inode), ..BeginRecord::lost(1, 0) };
         TuneNamespace::of(&Host::recorded(recording), &begun)
+    }
+
+    #[test]
+    fn another_namespace_with_the_same_inode_is_not_that_of_the_tune() {
+        let host = Host::live();
+        let Some(own_cookie) = host.network_namespace_cookie() else {
+            return println!("SKIP: Linux before 5.14");
+        };
+        let place = |cookie| {
+            let boot = boot_id(&host).expect("a boot id");
+            let namespace = namespace_inode(&host, "thread-self");
+            let begun =
+                BeginRecord { boot, namespace, namespace_cookie: Some(cookie), ..BeginRecord::lost(1, 0) };
+            TuneNamespace::of(&host, &begun)
+        };
+        assert_eq!(place(own_cookie), TuneNamespace::Here);
+        assert!(matches!(place(own_cookie + 1), TuneNamespace::Gone { .. }));
     }
 
     #[test]

@@ -48,11 +48,16 @@ impl UndoReport {
     pub fn has_skipped(&self) -> bool {
         let is_skipped = |setting: &UndoneSetting| match setting.outcome {
             UndoOutcome::Drift { .. } => true,
-            UndoOutcome::Gone { .. } => !setting.setting.is_of_process(),
+            UndoOutcome::Gone { .. } => !ends_with_process(&setting.setting),
             _ => false,
         };
         !self.damaged_lines.is_empty() || self.settings.iter().any(is_skipped)
     }
+}
+
+/// Whether the setting needs no undo after its process has ended.
+pub(crate) fn ends_with_process(setting: &Setting) -> bool {
+    setting.is_of_process() || matches!(setting, Setting::IrqbalanceBans { .. })
 }
 
 /// Undoes a tune: tune `id`, or the latest tune in effect. An undo that is killed can be repeated.

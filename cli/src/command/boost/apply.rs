@@ -234,8 +234,10 @@ impl BoostRun {
         }
         let observations = (server, &observed_again);
         let verification = BoostVerification::of(&boost.places, observations, flows.as_ref(), &self.choice);
-        let (measurement, undo_report, is_worse) = match &verification {
-            BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), None, true),
+        let (measurement, undo_report, undo_reason) = match &verification {
+            BoostVerification::Harmful { .. } => {
+                (Known::unknown("the boost did harm"), None, Some(UndoReason::Harmful))
+            }
             _ => {
                 let (measurement, undo_report) = match started_measurement {
                     Ok(started_measurement) => started_measurement.complete(
@@ -247,18 +249,16 @@ impl BoostRun {
                     Err(reason) => (Known::unknown(reason), None),
                 };
                 let options = &self.apply_args.measuring;
-                let change_measurement = measurement.value();
-                let is_worse = change_measurement
-                    .map(|change_measurement| {
-                        options.should_undo(change_measurement, self.apply_args.consent, &self.interrupt)
-                    })
-                    .transpose()?;
-                (measurement, undo_report, is_worse == Some(true))
+                let undo_reason = match applied_tune.broke_off {
+                    Some(_) => None,
+                    None => options.undo_reason(&measurement, self.apply_args.consent, &self.interrupt)?,
+                };
+                (measurement, undo_report, undo_reason)
             }
         };
-        let undo_report = match is_worse {
-            true => Some(self.undo(applied_tune.id, UndoReason::Harmful)?),
-            false => undo_report,
+        let undo_report = match undo_reason {
+            Some(reason) => Some(self.undo(applied_tune.id, reason)?),
+            None => undo_report,
         };
         let has_failed = verification.is_failure() || self.apply_args.measuring.shows_harm(&measurement);
         let report = BoostApplyReport {

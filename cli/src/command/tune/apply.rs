@@ -159,10 +159,11 @@ impl TuneApplyArgs {
             )?,
             Err(reason) => (Known::unknown(reason), None),
         };
-        if let Some(measurement) = measurement.value()
-            && self.options.measuring.should_undo(measurement, self.options.consent, &interrupt)?
+        if applied_tune.broke_off.is_none()
+            && let Some(reason) =
+                self.options.measuring.undo_reason(&measurement, self.options.consent, &interrupt)?
         {
-            undo_report = Some(undo(&store, &host, applied_tune.id, UndoReason::Harmful)?);
+            undo_report = Some(undo(&store, &host, applied_tune.id, reason)?);
         }
         drop(load);
         self.report(&task, applied_tune, (measurement, undo_report), json.as_ref())

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use linerate_host::stats::ComparisonVerdict;
 use linerate_host::{Host, Known, PacketPath};
+use linerate_tune::journal::record::UndoReason;
 use linerate_tune::journal::{JournalRecord, StateStore};
 use linerate_tune::measure::{
     ChangeMeasurement, MeasuredService, ServiceMeter, ServiceSample, ServiceWindow, WindowOrder,
@@ -36,7 +36,7 @@ pub(crate) struct MeasureArgs {
     /// Measure the service before and after the changes [default: once, if datagrams come to it]
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "once")]
     measure: Option<MeasureMode>,
-    /// Undo the changes at once if they are measured to be worse
+    /// Undo the changes at once if they are measured to be worse, or cannot be measured
     #[arg(long)]
     keep_if_better: bool,
     #[command(flatten)]
@@ -142,32 +142,34 @@ impl MeasureArgs {
         }
     }
 
-    /// Whether a requested measurement shows harm, which determines the exit status.
+    /// Whether a requested measurement shows harm or failed, which determines the exit status.
     pub(crate) fn shows_harm(&self, measurement: &Known<ChangeMeasurement>) -> bool {
-        self.is_required() && measurement.value().is_some_and(ChangeMeasurement::is_worse)
+        self.is_required() && measurement.value().is_none_or(ChangeMeasurement::is_worse)
     }
 
-    /// Whether to undo a change that is worse: yes with `--keep-if-better`, otherwise prompts on a
-    /// terminal.
-    pub(crate) fn should_undo(
+    /// Why to undo changes that are all made and in effect: with `--keep-if-better` because they are
+    /// worse or could not be measured, otherwise after a prompt on a terminal.
+    pub(crate) fn undo_reason(
         &self,
-        measurement: &ChangeMeasurement,
+        measurement: &Known<ChangeMeasurement>,
         consent: ConsentMode,
         interrupt: &InterruptFlag,
-    ) -> Result<bool> {
-        if measurement.verdict != ComparisonVerdict::Worse || self.keep_if_better {
-            return Ok(measurement.verdict == ComparisonVerdict::Worse);
-        }
-        Ok(consent.prompts()
-            && consent.confirm("the service is worse than before: undo the changes?", interrupt)?)
+    ) -> Result<Option<UndoReason>> {
+        let Some(measurement) = measurement.value() else {
+            return Ok(self.keep_if_better.then_some(UndoReason::Unmeasured));
+        };
+        let question = "the service is worse than before: undo the changes?";
+        let undoes = measurement.is_worse()
+            && (self.keep_if_better || consent.prompts() && consent.confirm(question, interrupt)?);
+        Ok(undoes.then_some(UndoReason::Harmful))
     }
 }
 
 impl StartedMeasurement<'_> {
     /// Measures the window before the changes. The first sample shows whether the service is idle.
     fn measure_before(mut self) -> Result<Self, String> {
-        let first = self.sample_window(false, 1)?;
-        let datagrams = first.samples.iter().map(ServiceSample::offered).sum::<u64>();
+        let first = self.next_sample()?;
+        let datagrams = first.offered();
         if datagrams < ENOUGH {
             let seconds = self.sample.as_secs_f64();
             return Err(format!(
@@ -176,8 +178,7 @@ impl StartedMeasurement<'_> {
         }
         let ports = comma_list(&self.meter.service().ports);
         status_line!("measuring the service on UDP port {ports} before the changes");
-        let remaining = self.sample_window(false, SAMPLES - 1)?;
-        let samples = [first.samples, remaining.samples].concat();
+        let samples = [vec![first], self.samples(SAMPLES - 1)?].concat();
         self.windows.push(ServiceWindow { changed: false, samples });
         Ok(self)
     }
@@ -189,33 +190,27 @@ impl StartedMeasurement<'_> {
         status_line!("measuring the service {state_text}");
         let _ = self.interrupt.wait(Some(SETTLING));
         let is_doubled = with_changes && self.order == WindowOrder::Alternate;
-        let window = self.sample_window(with_changes, if is_doubled { 2 * SAMPLES } else { SAMPLES })?;
-        self.windows.push(window);
+        let samples = self.samples(if is_doubled { 2 * SAMPLES } else { SAMPLES })?;
+        self.windows.push(ServiceWindow { changed: with_changes, samples });
         Ok(())
     }
 
-    fn sample_window(&mut self, with_changes: bool, samples: usize) -> Result<ServiceWindow, String> {
-        let interrupt = self.interrupt;
-        let wait = |time: Duration| interrupt.wait(Some(time)).is_ok() && !interrupt.is_raised();
-        let mut window = ServiceWindow { changed: with_changes, samples: Vec::new() };
-        for _ in 0..samples {
-            let sample_window =
-                self.meter.window(with_changes, 1, self.sample, &wait).map_err(|error| error.to_string())?;
-            if interrupt.is_raised() {
-                return Err("the measurement was interrupted".to_owned());
-            }
-            window.samples.extend(sample_window.samples);
-            let Some(load) = self.load else { continue };
-            let client_latency = load.latest()?;
-            // Quantiles of several hosts cannot be joined.
-            if let (Some((Some(p50), Some(p99))), Some(sample)) = (
-                client_latency.map(|client_latency| (client_latency.p50, client_latency.p99)),
-                window.samples.last_mut(),
-            ) {
-                (sample.reply_p50_ns, sample.reply_p99_ns) = (Some(p50 as f64), Some(p99 as f64));
-            }
+    fn samples(&mut self, count: usize) -> Result<Vec<ServiceSample>, String> {
+        (0..count).map(|_| self.next_sample()).collect()
+    }
+
+    fn next_sample(&mut self) -> Result<ServiceSample, String> {
+        let wait = |time| drop(self.interrupt.wait(Some(time)));
+        let mut sample = self.meter.sample(self.sample, wait).map_err(|error| error.to_string())?;
+        if self.interrupt.is_raised() {
+            return Err("the measurement was interrupted".to_owned());
         }
-        Ok(window)
+        let client_latency = self.load.map(GeneratedLoad::latest).transpose()?.flatten();
+        // Quantiles of several hosts cannot be joined.
+        if let Some((Some(p50), Some(p99))) = client_latency.map(|latency| (latency.p50, latency.p99)) {
+            (sample.reply_p50_ns, sample.reply_p99_ns) = (Some(p50 as f64), Some(p99 as f64));
+        }
+        Ok(sample)
     }
 
     /// Measures a tune and judges. In alternation, undoes the tune and makes it again, so that

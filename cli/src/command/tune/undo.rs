@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use linerate_host::Host;
 use linerate_tune::journal::record::UndoReason;
+use linerate_tune::persist::StandingFiles;
 use linerate_tune::transaction::{self, UndoReport};
 
 use super::arguments::{StateDirArgs, must_be_root};
@@ -57,10 +58,14 @@ pub(crate) fn undo_and_print(
     }
     let (host, started_unix_seconds) = (Host::live(), origin::unix_seconds());
     let undo_report = transaction::undo(&mut writer, &host, id, UndoReason::Asked)?;
+    let persists = StandingFiles::of(&writer.store().read()?).paths().next().is_some();
     drop(writer);
     let status = status(&undo_report);
     let envelope = Envelope::new(HostSummary::observe(&host), started_unix_seconds, undo_report);
     write_result(json.as_ref(), &envelope, || view::tune::undo(&envelope, full))?;
+    if persists {
+        status_line!("files still apply settings at boot: {} removes them", state_dir.command("unpersist"));
+    }
     Ok(status)
 }
 

@@ -46,6 +46,8 @@ fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
 
     // As after a reboot: only the file is left.
     scene.undo(&before);
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert!(out.contains("Files apply settings at boot: "), "{out}");
     let document = image.join("etc/linerate/tune.json");
     let (out, _) = scene.expect(0, "reapply", &["--file", text(&document)]);
     assert!(out.contains("eth0 rx-3/rps_cpus"), "{out}");
