@@ -54,6 +54,8 @@ pub struct ProfileValue {
     /// The source of the reason.
     pub source: Option<String>,
     pub risk: Option<String>,
+    /// The finding that the value fixes, too.
+    pub finding: Option<String>,
     /// Conditions under which the setting stays unchanged.
     pub unless: Vec<SkipCondition>,
 }

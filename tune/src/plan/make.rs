@@ -324,8 +324,15 @@ impl PlanMaker<'_> {
     fn skip_remaining(&mut self, spreads: &[PacketSpread]) {
         let is_held =
             |id: &str| self.draft.held.iter().flat_map(|change| &change.findings).any(|held| held == id);
-        let placement_findings: Vec<&Finding> =
-            self.placement_findings.iter().filter(|finding| !is_held(finding.id)).collect();
+        // Queues that a link reset replaces are planned afterwards, with other findings.
+        let reshaped = predict::reshaped(self.draft.changes.iter().map(|change| &change.setting));
+        let is_planned_later =
+            |finding: &Finding| reshaped.iter().any(|name| names_interface(&finding.title, name));
+        let placement_findings: Vec<&Finding> = self
+            .placement_findings
+            .iter()
+            .filter(|finding| !is_held(finding.id) && !is_planned_later(finding))
+            .collect();
         let findings_after = self.findings_of(&self.expected_path());
         let is_remaining = |finding: &&Finding| {
             findings_after

@@ -61,6 +61,7 @@ struct FileWanted {
     why: String,
     source: Option<String>,
     risk: Option<String>,
+    finding: Option<Spanned<String>>,
     #[serde(default)]
     unless: Vec<SkipCondition>,
 }
@@ -196,5 +197,14 @@ fn profile_value(source: &ProfileText<'_>, item: Spanned<FileWanted>) -> Result<
         (None, None, Some(number)) => ValueBound::AtMost(number),
         _ => return wrong("each [[set]] has one of `to`, `at_least` and `at_most`"),
     };
-    Ok(ProfileValue { knob, to, why: item.why, source: item.source, risk: item.risk, unless: item.unless })
+    let finding = item.finding.map(|name| id(source, &name)).transpose()?;
+    Ok(ProfileValue {
+        knob,
+        to,
+        why: item.why,
+        source: item.source,
+        risk: item.risk,
+        finding,
+        unless: item.unless,
+    })
 }

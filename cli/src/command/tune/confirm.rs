@@ -72,7 +72,8 @@ pub(crate) fn guard_arguments(directory: &Path, tune: u64) -> Vec<OsString> {
 
 const TICK: Duration = Duration::from_millis(500);
 
-/// Waits for the confirmation and prints the outcome. Returns whether the tune was undone.
+/// Waits on a terminal until Enter is pressed, the deadline is over, or the tune is confirmed or undone
+/// elsewhere, and prints the outcome. Returns whether the tune was undone.
 pub(crate) fn is_undone(
     state_dir: &StateDirArgs,
     host: &Host,
@@ -80,37 +81,9 @@ pub(crate) fn is_undone(
     deadline: u64,
     interrupt: &InterruptFlag,
 ) -> Result<bool> {
-    let answer = wait(&state_dir.store(), host, tune, deadline, interrupt)?;
-    match answer {
-        ConfirmationAnswer::Confirmed => status_line!("Tune {tune} is confirmed and stays."),
-        ConfirmationAnswer::Open => {}
-        ConfirmationAnswer::Undone => {
-            let history = state_dir.command("history");
-            status_line!("Tune {tune} is undone: {history} has the reason.");
-        }
-    }
-    Ok(answer == ConfirmationAnswer::Undone)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ConfirmationAnswer {
-    Confirmed,
-    Undone,
-    /// No answer yet: the guard continues to wait.
-    Open,
-}
-
-/// Waits on a terminal until Enter is pressed, the deadline is over, or the tune is confirmed or undone elsewhere.
-fn wait(
-    store: &StateStore,
-    host: &Host,
-    tune: u64,
-    deadline: u64,
-    interrupt: &InterruptFlag,
-) -> Result<ConfirmationAnswer> {
-    let stdin = std::io::stdin();
+    let (stdin, store) = (std::io::stdin(), state_dir.store());
     if !stdin.is_terminal() || !std::io::stderr().is_terminal() {
-        return Ok(ConfirmationAnswer::Open);
+        return Ok(false);
     }
     forget_typed_ahead();
     let progress_line = ProgressLine::new();
@@ -122,22 +95,26 @@ fn wait(
             .find(|recorded_tune| recorded_tune.begun.tune == tune)
             .context("the journal lost the tune")?;
         if recorded_tune.confirmed {
-            return Ok(ConfirmationAnswer::Confirmed);
+            drop(progress_line);
+            status_line!("Tune {tune} is confirmed and stays.");
+            return Ok(false);
         }
         if recorded_tune.undo.is_some_and(|undo| undo.ended) {
-            return Ok(ConfirmationAnswer::Undone);
+            drop(progress_line);
+            status_line!("Tune {tune} is undone: {} has the reason.", state_dir.command("history"));
+            return Ok(true);
         }
         let remaining = deadline.saturating_sub(boot_seconds());
         progress_line.show(&format!("undone in {remaining} s; Enter keeps it (Ctrl-C: decide later) "));
         let has_input = interrupt.wait_for(&stdin, Some(TICK))?;
         if interrupt.is_raised() {
-            return Ok(ConfirmationAnswer::Open);
+            return Ok(false);
         }
         if has_input {
             let mut buffer = [0; 256];
             match rustix::io::read(&stdin, &mut buffer) {
                 // The terminal has disappeared.
-                Ok(0) | Err(_) => return Ok(ConfirmationAnswer::Open),
+                Ok(0) | Err(_) => return Ok(false),
                 // Too late: the guard undoes the tune. Input that stays unread would end each wait at once.
                 Ok(_) if remaining == 0 => {}
                 Ok(_) => match transaction::confirm(&mut store.lock_waiting()?, host, Some(tune)) {

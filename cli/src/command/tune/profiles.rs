@@ -48,9 +48,8 @@ impl ProfileArgs {
             };
             profile.findings.insert(rule.id.to_owned(), FindingPolicy::Leave(reason.to_owned()));
         }
-        if !self.only.is_empty() {
-            profile.values.clear();
-        }
+        let is_excepted = |id: &String| self.except.iter().any(|name| covers(name, id));
+        profile.values.retain(|value| self.only.is_empty() && !value.finding.iter().any(is_excepted));
         Ok(profile)
     }
 }
@@ -106,4 +105,21 @@ fn list() -> Result<Document> {
     let hint = Block::faint("To make one of your own: linerate tune profiles NAME > mine.toml");
     document.sections.push(Section::default().with(hint));
     Ok(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn excepted_finding_removes_the_value_that_fixes_it() {
+        let has_gro = |except: &[&str]| {
+            let except = except.iter().map(|id| (*id).to_owned()).collect();
+            let profile = ProfileArgs { goal: "udp-server".to_owned(), except, ..ProfileArgs::default() };
+            let values = profile.profile().expect("a profile").values;
+            values.iter().any(|value| value.finding.as_deref() == Some("link.gro-for-udp"))
+        };
+        assert!(has_gro(&[]) && has_gro(&["link.ring-small"]));
+        assert!(!has_gro(&["link.gro-for-udp"]) && !has_gro(&["link"]));
+    }
 }

@@ -91,6 +91,8 @@ impl<'a> TuneRun<'a> {
             transaction.end(broke_off.clone())?;
             Ok(broke_off)
         });
+        // A tune that changed nothing has nothing to undo, and its guard ends at once.
+        self.until = self.until.filter(|_| state_dir.is_in_effect(id));
         let applied_tune = match result {
             Ok(broke_off) => Ok(AppliedTune { id, run: self, broke_off }),
             Err(error) => Err(anyhow!("tune {id} stopped: {error}: {}", state_dir.recovery_hint(id))),
