@@ -17,10 +17,9 @@ use names::NameAliases;
 /// Files and directories written by people, which can contain the host name.
 const WRITTEN_BY_PEOPLE: [&str; 4] = ["/etc/", "/usr/", "/run/", "/proc/cmdline"];
 
-/// The ends of paths whose text stays. Versions of drivers, kernels and firmware can look like
-/// addresses, and so does "0::", the group of cgroup v2.
-const WITHOUT_ADDRESSES: [&str; 4] =
-    ["/driver.json", "/cgroup", "/proc/sys/kernel/osrelease", "/sys/class/dmi/id/bios_version"];
+/// The ends of paths whose text stays. Versions of drivers and kernels can look like addresses, and
+/// so does "0::", the group of cgroup v2.
+const WITHOUT_ADDRESSES: [&str; 3] = ["/driver.json", "/cgroup", "/proc/sys/kernel/osrelease"];
 
 /// Replaces addresses and names, and the host name with its first label if given.
 pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {

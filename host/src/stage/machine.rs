@@ -1,6 +1,5 @@
 //! CPUs, NUMA nodes, kernel and virtualization of a host.
 
-mod cloud;
 pub(super) mod governor;
 pub(super) mod kernel_age;
 mod observe;
@@ -40,8 +39,6 @@ pub struct MachineState {
     /// (`/sys/devices/system/cpu/smt/control`, Linux 4.19); `None` if the kernel does not report
     /// it.
     pub smt_control: Known<Option<String>>,
-    /// From the firmware: `ec2`, `gce`, `azure`, ...; `None` for others.
-    pub cloud: Known<Option<String>>,
     /// Time since boot, per CPU and in total.
     pub cpu_times: Known<Vec<CpuTimes>>,
 }

@@ -1,7 +1,7 @@
 //! Reads the machine.
 
 use super::topology::cpu_list;
-use super::{MachineState, cloud, governor, proc_stat, smt, topology};
+use super::{MachineState, governor, proc_stat, smt, topology};
 use crate::known::UnknownReason;
 use crate::{CpuSet, Host, Known};
 
@@ -20,7 +20,6 @@ impl MachineState {
             governors: governor::governors(host, &online).into(),
             frequency_driver: governor::driver(host, &online).into(),
             smt_control: smt::control(host),
-            cloud: cloud::cloud(host).into(),
             cpu_times: proc_stat::read_cpu_times(host, &online),
             online,
         }
