@@ -46,28 +46,41 @@ fn find_service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     }
     let named_service = services.iter().filter(|service| service.named).find(is_unmerged);
     if services.iter().any(|service| service.named) {
-        return named_service.filter(|_| load.udp > load.tcp);
+        return named_service.filter(|_| load.udp > load.other);
     }
     /// Datagrams per second below which the saving is negligible.
     const LITTLE: f64 = 10_000.0;
     // If it is known which service receives the datagrams, a DHCP client's socket does not matter.
     let any_matters = services.iter().any(|service| view.matters(service));
     let mut candidates = services.iter().filter(|service| !any_matters || view.matters(service));
-    (load.udp >= LITTLE && load.udp >= 10.0 * load.tcp).then(|| candidates.find(is_unmerged)).flatten()
+    (load.udp >= LITTLE && load.udp >= 10.0 * load.other).then(|| candidates.find(is_unmerged)).flatten()
 }
+
+/// IP packets as they arrived (ip_rcv_core in net/ipv4/ip_input.c, ip6_rcv_core in
+/// net/ipv6/ip6_input.c, Linux 3.12). Other counters, such as Tcp.InSegs, count a merged packet as one.
+const PACKETS_ON_WIRE: [&str; 8] = [
+    "IpExt.InNoECTPkts",
+    "IpExt.InECT0Pkts",
+    "IpExt.InECT1Pkts",
+    "IpExt.InCEPkts",
+    "Ip6InNoECTPkts",
+    "Ip6InECT0Pkts",
+    "Ip6InECT1Pkts",
+    "Ip6InCEPkts",
+];
 
 /// Packets per second.
 struct PacketLoad {
     udp: f64,
-    tcp: f64,
+    other: f64,
     forwarded: f64,
 }
 
 /// Received packets, between two readings or on average since boot.
 fn load(view: &HostView<'_>) -> Option<PacketLoad> {
-    // IPv6 may be absent, but an unknown number of packets may be forwarded.
+    // IPv6 may be absent, but an unknown number of packets may be merged or forwarded.
     let count = |path: &PacketPath, names: &[&str]| {
-        let _ = path.route.snmp6.value()?;
+        let _ = (path.route.snmp6.value()?, path.route.netstat.value()?);
         path.route.snmp_sum(names)
     };
     let rate = |names: &[&str]| match view.before {
@@ -79,10 +92,10 @@ fn load(view: &HostView<'_>) -> Option<PacketLoad> {
             _ => None,
         },
     };
+    let udp = rate(&UDP_DATAGRAMS)?;
     Some(PacketLoad {
-        udp: rate(&UDP_DATAGRAMS)?,
-        // Both address families.
-        tcp: rate(&["Tcp.InSegs"])?,
+        udp,
+        other: rate(&PACKETS_ON_WIRE)? - udp,
         forwarded: rate(&["Ip.ForwDatagrams", "Ip6OutForwDatagrams"])?,
     })
 }

@@ -232,11 +232,13 @@ fn ena_allowance_exceeded_counters_are_reported_as_a_cloud_limit() {
     assert!(loss_rules::ALLOWANCE_EXCEEDED.twice(&now, &later(&now, 2_000_000, &[])).is_empty());
 }
 
-fn with_gro(udp: u64, tcp: u64, services: Vec<ServiceSockets>) -> PacketPath {
+/// `other` are packets that are not UDP, before GRO merges them to a few.
+fn with_gro(udp: u64, other: u64, services: Vec<ServiceSockets>) -> PacketPath {
     let mut path = path(4, 4, None);
     path.link[0].features = Known::Value(BTreeMap::from([("generic-receive-offload".to_owned(), true)]));
     path.route.snmp =
-        Known::Value(counts(&[("Udp.InDatagrams", udp), ("Tcp.InSegs", tcp), ("Ip.ForwDatagrams", 0)]));
+        Known::Value(counts(&[("Udp.InDatagrams", udp), ("Tcp.InSegs", other / 40), ("Ip.ForwDatagrams", 0)]));
+    path.route.netstat = Known::Value(counts(&[("IpExt.InNoECTPkts", udp), ("IpExt.InECT0Pkts", other)]));
     path.socket.services = Known::Value(services);
     path
 }
@@ -253,7 +255,7 @@ fn gro_is_reported_on_udp_only_hosts_except_for_bridge_ports() {
 #[test]
 fn gro_stays_on_for_tcp_low_traffic_udp_gro_sockets_and_routers() {
     let plain = || service(SocketProtocol::Udp, false, Known::Value(false));
-    for (udp, tcp, services) in [
+    for (udp, other, services) in [
         (10_000_000, 9_000_000, vec![plain()]),
         (9_000, 10, vec![plain()]),
         (10_000_000, 10, vec![]),
@@ -262,7 +264,7 @@ fn gro_stays_on_for_tcp_low_traffic_udp_gro_sockets_and_routers() {
         (10_000_000, 10, vec![service(SocketProtocol::Udp, true, Known::unknown("no privilege")), plain()]),
         (10, 1_000, vec![service(SocketProtocol::Udp, true, Known::Value(false))]),
     ] {
-        assert!(gro::RULE.once(&with_gro(udp, tcp, services)).is_empty(), "{udp} {tcp}");
+        assert!(gro::RULE.once(&with_gro(udp, other, services)).is_empty(), "{udp} {other}");
     }
     let mut router = with_gro(10_000_000, 10, vec![plain()]);
     router.route.snmp.expect_mut().insert("Ip.ForwDatagrams".into(), 5_000_000);
@@ -280,6 +282,9 @@ fn gro_follows_datagrams_and_forwarded_packets_of_both_families() {
     assert!(gro::RULE.once(&path).is_empty(), "an IPv6 router");
     path.route.snmp6 = Known::unknown("no privilege");
     assert!(gro::RULE.once(&path).is_empty(), "it may be an IPv6 router");
+    path.route.snmp6 = Known::Value(None);
+    path.route.netstat = Known::unknown("no privilege");
+    assert!(gro::RULE.once(&path).is_empty(), "it may receive mostly TCP");
 }
 
 #[test]
