@@ -34,8 +34,14 @@ pub(in crate::stage) const RULE: Rule = Rule {
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
     let Some(usable) = spread::usable_cpus(path) else { return Vec::new() };
-    let services = path.socket.services().iter();
-    services.filter_map(|service| match_service(view, service, &usable)).collect()
+    let mut matches: Vec<RuleMatch> = Vec::new();
+    for rule_match in view.udp_services().filter_map(|service| match_service(view, service, &usable)) {
+        // A thread with several addresses is reported once.
+        if matches.iter().all(|other| other.evidence != rule_match.evidence) {
+            matches.push(rule_match);
+        }
+    }
+    matches
 }
 
 fn match_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) -> Option<RuleMatch> {
@@ -96,6 +102,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::socket::SocketProtocol;
     use crate::stage::socket::sample::{service, thread};
 
     fn with_server(machine: &SampleMachine<'_>, local: &str, allowed: &[&str]) -> PacketPath {
@@ -135,5 +142,17 @@ mod tests {
         let machine = SampleMachine { vectors: &[0], files: &files, ..SampleMachine::PLAIN };
         let path = with_server(&machine, "0.0.0.0:53", &["0"]);
         assert_eq!(RULE.once(&path)[0].severity, Severity::Low);
+    }
+
+    #[test]
+    fn a_thread_on_several_addresses_is_one_livelock_risk() {
+        let mut path =
+            with_server(&SampleMachine { vectors: &[0], ..SampleMachine::PLAIN }, "10.0.0.1:53", &["0"]);
+        let other = ServiceSockets { local: ([10, 0, 0, 2], 53).into(), ..service(1) };
+        let tcp = ServiceSockets { protocol: SocketProtocol::Tcp, ..other.clone() };
+        path.socket.services.expect_mut().extend([other, tcp]);
+        assert_eq!(RULE.once(&path).len(), 1);
+        path.socket.services.expect_mut().drain(..2);
+        assert!(RULE.once(&path).is_empty(), "TCP");
     }
 }
