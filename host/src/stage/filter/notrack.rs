@@ -71,16 +71,20 @@ fn check(view: &HostView<'_>) -> Option<RuleMatch> {
         .filter(|service| loss.is_some() || fill.is_some() || view.matters(service))
         .collect();
     let service = services.first().filter(|_| filter.tracks() == Some(true))?;
+    let may_be_exempt = may_be_exempt(filter, &services);
     let severity = match (&loss, fill) {
         (Some(ConntrackLoss { now: true, .. }), _) | (_, Some(_)) => Severity::High,
         (Some(_), _) => Severity::Medium,
-        _ if may_be_exempt(filter, &services) => Severity::Note,
+        _ if may_be_exempt => Severity::Note,
         _ => Severity::Medium,
     };
-    let mut title = format!("Packets of {} are tracked as connections", service.name());
-    if services.len() > 1 {
-        title = format!("Packets of {} UDP services are tracked as connections", services.len());
-    }
+    let is_full = loss.is_some() || fill.is_some();
+    let mut title = match services.len() {
+        // Other packets may fill the table.
+        _ if is_full && may_be_exempt => "Connections are tracked".to_owned(),
+        1 => format!("Packets of {} are tracked as connections", service.name()),
+        count => format!("Packets of {count} UDP services are tracked as connections"),
+    };
     if let Some(share) = fill {
         title += &format!(", and the table is {:.0} % full", share * 100.0);
     }
@@ -88,10 +92,10 @@ fn check(view: &HostView<'_>) -> Option<RuleMatch> {
         title += &format!(", and tracking dropped {} packets {}", amount::rate(loss.packets), loss.when);
     }
     let mut rule_match = add_evidence(RuleMatch::new(severity, title), filter, conntrack);
-    if loss.is_none() && fill.is_none() {
+    if !is_full {
         rule_match = rule_match.costs_per(CostUnit::UdpDatagram);
     }
-    Some(add_remedy(rule_match, filter, &services))
+    Some(if is_full && may_be_exempt { rule_match } else { add_remedy(rule_match, filter, &services) })
 }
 
 /// Whether entries are the only sign of tracking, and no rule is left that could request it.
@@ -345,6 +349,9 @@ mod tests {
         let raw =
             table(r#"[{"family": "ip", "name": "raw", "rules": 1, "hooks": 1, "before_tracking": true}]"#);
         assert_eq!(rule_match(&path(10, 0, true, &[HOOK, raw])).severity, Severity::Note);
+        let full = rule_match(&path(950, 0, true, &[HOOK, raw]));
+        assert_eq!(full.summary(), (Severity::High, "Connections are tracked, and the table is 95 % full"));
+        assert!(full.changes.is_empty() && full.commands.is_empty());
         let after = table(r#"[{"family": "ip", "name": "filter", "rules": 9, "hooks": 3}]"#);
         assert_eq!(rule_match(&path(10, 0, true, &[HOOK, after])).severity, Severity::Medium);
     }
