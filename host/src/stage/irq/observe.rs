@@ -90,7 +90,8 @@ impl VectorSource<'_> {
                 "{INTERRUPTS}: no vector is named after {interface}{device_note}"
             ));
         }
-        let named_queues = queues_by_name(&irqs, lines, &names);
+        let queue_numbers = self.host.list_numbers(&format!("/sys/class/net/{interface}/queues"), "rx-");
+        let named_queues = queues_by_name(&irqs, lines, &names, &queue_numbers.unwrap_or_default());
         let vector = |irq: &u32| {
             let (receive_queue, transmit_queue) =
                 queues.get(irq).or_else(|| named_queues.get(irq)).copied().unwrap_or_default();
@@ -258,6 +259,7 @@ fn queues_by_name(
     irqs: &[u32],
     lines: &BTreeMap<u32, InterruptLine>,
     names: &VectorNames<'_>,
+    queue_numbers: &[u32],
 ) -> BTreeMap<u32, Queues> {
     let roles: Vec<(u32, ServedQueues)> = irqs
         .iter()
@@ -276,7 +278,18 @@ fn queues_by_name(
         ServedQueues::Whole if is_only => (Some(0), Some(0)),
         ServedQueues::Whole | ServedQueues::None => (None, None),
     };
-    roles.into_iter().map(|(irq, role)| (irq, queues(role))).collect()
+    let mut by_irq: BTreeMap<u32, Queues> =
+        roles.into_iter().map(|(irq, role)| (irq, queues(role))).collect();
+    // tg3 numbers the vectors of receive queues from 1 (tg3_request_irq in
+    // drivers/net/ethernet/broadcom/tg3.c).
+    let named: BTreeSet<u32> = by_irq.values().filter_map(|(receive, _)| *receive).collect();
+    if named.into_iter().eq(queue_numbers.iter().map(|queue| queue + 1)) {
+        for (receive, transmit) in by_irq.values_mut().filter(|(receive, _)| receive.is_some()) {
+            *receive = receive.map(|queue| queue - 1);
+            *transmit = transmit.and_then(|queue| queue.checked_sub(1));
+        }
+    }
+    by_irq
 }
 
 #[cfg(test)]

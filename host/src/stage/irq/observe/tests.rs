@@ -118,6 +118,29 @@ fn gve_notify_blocks_map_to_transmit_queues_then_receive_queues() {
 }
 
 #[test]
+fn receive_vectors_that_tg3_numbers_from_1_serve_the_queues_from_0() {
+    let vectors_of = |queues: &[&str], names: &[&str]| {
+        let lines: Vec<String> =
+            (30..).zip(names).map(|(irq, name)| format!("{irq}: 0 PCI-MSI {irq}-edge {name}\n")).collect();
+        let text = format!("    CPU0\n{}", lines.concat());
+        let mut files = vec![("/proc/interrupts", text.as_str())];
+        files.extend(queues.iter().map(|path| (*path, "0\n")));
+        let vectors =
+            vectors(&host(&files, &[("/sys/class/net/eno1/device", "../../../0000:01:00.0")]), "eno1");
+        let queues = vector_queues(&vectors).into_iter().map(|(.., receive, transmit)| (receive, transmit));
+        queues.collect::<Vec<_>>()
+    };
+    let two = ["/sys/class/net/eno1/queues/rx-0/rps_cpus", "/sys/class/net/eno1/queues/rx-1/rps_cpus"];
+    let tg3 = ["eno1-tx-0", "eno1-rx-1", "eno1-rx-2"];
+    assert_eq!(vectors_of(&two, &tg3), [(None, Some(0)), (Some(0), None), (Some(1), None)]);
+    let both = ["eno1-txrx-1", "eno1-txrx-2"];
+    assert_eq!(vectors_of(&two, &both), [(Some(0), Some(0)), (Some(1), Some(1))]);
+    // Vectors of unused queues, as of mlx5.
+    let unused = ["eno1-rx-0", "eno1-rx-1", "eno1-rx-2"];
+    assert_eq!(vectors_of(&two, &unused), [(Some(0), None), (Some(1), None), (Some(2), None)]);
+}
+
+#[test]
 fn missing_vectors_are_unknown_only_for_pci_interfaces_that_are_up() {
     let host = host(
         &[
