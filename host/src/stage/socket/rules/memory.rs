@@ -40,20 +40,23 @@ impl HostView<'_> {
 }
 
 fn check(view: &HostView<'_>) -> Option<RuleMatch> {
-    let found = find_loss(view).or_else(|| find_high_use(view)).or_else(|| find_large_buffer(view));
+    let loss = find_loss(view);
+    let notable_loss = loss.clone().filter(|(severity, _)| *severity != Severity::Note);
+    let found = notable_loss.or_else(|| find_high_use(view)).or_else(|| find_large_buffer(view)).or(loss);
     found.map(|(severity, title)| add_evidence(view, RuleMatch::new(severity, title)))
 }
 
 fn find_loss(view: &HostView<'_>) -> Option<(Severity, String)> {
-    let loss = amount::rate(view.memory_loss()?);
+    let lost_packets = view.memory_loss()?;
+    let loss = amount::rate(lost_packets);
     Some(if view.before.is_some() {
         (
-            Severity::High,
+            if view.is_small_loss(lost_packets) { Severity::Note } else { Severity::High },
             format!("{loss} packets/s are lost because the memory of all UDP sockets is used up"),
         )
     } else {
         (
-            Severity::Low,
+            if view.is_notable_loss(lost_packets as u64) { Severity::Low } else { Severity::Note },
             format!("{loss} packets were lost since boot because the memory of all UDP sockets was used up"),
         )
     })
@@ -126,6 +129,17 @@ mod tests {
                 assert!((rule.check)(&view).is_empty(), "{}", rule.id);
             }
         }
+    }
+
+    #[test]
+    fn a_few_memory_errors_are_a_note_and_do_not_hide_high_use() {
+        let severities = |errors, used_pages| {
+            let (before, now) = (path(0, used_pages, 94_002), later(&path(errors, used_pages, 94_002)));
+            [HostView::twice(&before, &now), HostView::once(&now)].map(|view| RULE.titles(&view)[0].0)
+        };
+        assert_eq!(severities(9, 100), [Severity::Note; 2]);
+        assert_eq!(severities(10, 100), [Severity::High, Severity::Low]);
+        assert_eq!(severities(9, 94_000), [Severity::Medium; 2]);
     }
 
     #[test]

@@ -69,11 +69,12 @@ fn match_throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &Thread
         })
     };
     let is_rare = |throttled: f64, periods: f64| throttled < periods * OFTEN;
+    let matters = view.matters(service);
     let (severity, throttle_text) = match view.before {
         Some(_) => {
             let throttled = rate(|quota| quota.throttled).filter(|rate| *rate > 0.0)?;
             let is_rare = rate(|quota| quota.periods).is_some_and(|periods| is_rare(throttled, periods));
-            let severity = if is_rare { Severity::Note } else { Severity::High };
+            let severity = if is_rare || !matters { Severity::Note } else { Severity::High };
             (severity, format!("stops it {throttled:.1} times per second"))
         }
         None if is_rare(quota.throttled as f64, quota.periods as f64) || quota.throttled == 0 => {
@@ -81,7 +82,7 @@ fn match_throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &Thread
         }
         None => {
             let text = format!("stopped it in {} of {} periods", quota.throttled, quota.periods);
-            (Severity::Low, text)
+            (if matters { Severity::Low } else { Severity::Note }, text)
         }
     };
     let title = format!("The CPU quota of {} is {:.2} CPUs and {throttle_text}", service.name(), quota.cpus);
@@ -184,6 +185,10 @@ mod tests {
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stops it 8.0 times per second";
         let now = later(&quota(89));
         assert_eq!(RULE.titles(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
+        let mut idle = now.clone();
+        idle.service().named = false;
+        assert_eq!(RULE.titles(&HostView::twice(&quota(9), &idle))[0].0, Severity::Note);
+        assert_eq!(RULE.titles(&HostView::once(&idle))[0].0, Severity::Note);
         assert_eq!(RULE.titles(&HostView::twice(&quota(89), &now)), []);
         for (periods, severity) in [(100, Severity::High), (101, Severity::Note)] {
             let mut now = later(&quota(10));
