@@ -236,8 +236,11 @@ fn ena_allowance_exceeded_counters_are_reported_as_a_cloud_limit() {
 fn with_gro(udp: u64, other: u64, services: Vec<ServiceSockets>) -> PacketPath {
     let mut path = path(4, 4, None);
     path.link[0].features = Known::Value(BTreeMap::from([("generic-receive-offload".to_owned(), true)]));
-    path.route.snmp =
-        Known::Value(counts(&[("Udp.InDatagrams", udp), ("Tcp.InSegs", other / 40), ("Ip.ForwDatagrams", 0)]));
+    path.route.snmp = Known::Value(counts(&[
+        ("Udp.InDatagrams", udp),
+        ("Tcp.InSegs", other / 40),
+        ("Ip.ForwDatagrams", 0),
+    ]));
     path.route.netstat = Known::Value(counts(&[("IpExt.InNoECTPkts", udp), ("IpExt.InECT0Pkts", other)]));
     path.socket.services = Known::Value(services);
     path

@@ -22,7 +22,7 @@ const NOTABLE_SHARE: f64 = 0.001;
 
 /// Packets per second below which a cost per packet hardly matters: a microsecond per packet is
 /// then 2 % of a CPU. An average hides peaks.
-const FEW_NOW: f64 = 20_000.0;
+pub(in crate::stage) const FEW_NOW: f64 = 20_000.0;
 const FEW_ON_AVERAGE: f64 = 5_000.0;
 
 pub(in crate::stage) const UDP_DATAGRAMS: [&str; 4] =

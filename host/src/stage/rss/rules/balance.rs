@@ -55,15 +55,13 @@ impl QueueBalance {
     }
 
     /// The share that the hottest queue would have with an even hash: its share of the table
-    /// entries, or without a table, an equal share of all queues.
+    /// entries. Without any, an equal share of all queues: the NIC chooses them by flows it has seen.
     pub(super) fn fair_share(&self, nic: &ScaledInterface<'_>) -> f64 {
-        match nic.entries() {
-            Some(entries) => {
-                let total: usize = entries.values().sum();
-                entries.get(&self.hottest).copied().unwrap_or(0) as f64 / total.max(1) as f64
-            }
-            None => 1.0 / self.queues.len() as f64,
-        }
+        let entry_share = nic.entries().and_then(|entries| {
+            let total: usize = entries.values().sum();
+            Some(*entries.get(&self.hottest)? as f64 / total as f64)
+        });
+        entry_share.unwrap_or(1.0 / self.queues.len() as f64)
     }
 
     /// Whether a rule directs flows to the hottest queue on purpose.

@@ -4,6 +4,7 @@ use super::balance::QueueBalance;
 use super::{ScaledInterface, scaled_interfaces, single_flow};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
+use crate::stage::socket::load::FEW_NOW;
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.queue-imbalance",
@@ -68,14 +69,14 @@ fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Rul
 
 fn severity(view: &HostView<'_>, nic: &ScaledInterface<'_>, balance: &QueueBalance) -> Severity {
     let rps_cpus = view.now.softirq.rps_cpus(nic.interface(), balance.hottest);
-    if !balance.rates {
+    let rate = balance.share * balance.total;
+    let has_drops = drops(view, nic, balance).is_some_and(|drops| drops > 0.0);
+    if !balance.rates || rate < FEW_NOW && !has_drops {
         Severity::Note
     } else if rps_cpus.is_some_and(|cpus| cpus.len() > 1) {
         // RPS distributes the packets; only the driver's part of the work remains.
         Severity::Low
-    } else if balance.share * balance.total >= BUSY
-        || drops(view, nic, balance).is_some_and(|drops| drops > 0.0)
-    {
+    } else if rate >= BUSY || has_drops {
         Severity::High
     } else {
         Severity::Medium
@@ -118,6 +119,24 @@ mod tests {
         assert_eq!(matches(&path, &[350_000, 0, 0, 0])[0].severity, Severity::Low);
         assert_eq!(matches(&addresses_only(4), &[350_000, 0, 0, 0])[0].severity, Severity::High);
         assert_eq!(matches(&addresses_only(4), &[20_000, 0, 0, 0])[0].severity, Severity::Medium);
+    }
+
+    #[test]
+    fn a_modest_flow_among_many_queues_is_a_note() {
+        let mut rates = [90; 64];
+        rates[12] = 300;
+        assert_eq!(matches(&addresses_only(64), &rates)[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn queues_outside_the_table_have_an_equal_share() {
+        // Flow Director of ixgbe spreads flows over more queues than the table has.
+        let mut path = addresses_only(20);
+        path.rss[0].table = Known::Value(Some((0..4).cycle().take(128).collect()));
+        assert!(matches(&path, &[5_000; 20]).is_empty());
+        let mut rates = [5_000; 20];
+        rates[19] = 50_000;
+        assert_eq!(matches(&path, &rates)[0].severity, Severity::Medium);
     }
 
     #[test]
