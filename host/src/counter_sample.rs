@@ -138,10 +138,13 @@ fn read_interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<Qdis
         .collect();
     link.totals = Known::Value(totals.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
     let queue_statistics = QueueStatistics::observe(host, &link.interface, &link.index);
-    let has_both_directions =
-        |statistics: &QueueStatistics| !statistics.rx.is_empty() && !statistics.tx.is_empty();
-    // A driver has hundreds of statistics, needed only if the kernel does not report the queues.
-    link.statistics = if queue_statistics.value().and_then(Option::as_ref).is_some_and(has_both_directions) {
+    let is_complete = |statistics: &QueueStatistics| {
+        let has_drops = statistics.rx.iter().all(|queue| queue.drops.is_some());
+        has_drops && !statistics.rx.is_empty() && !statistics.tx.is_empty()
+    };
+    // A driver has hundreds of statistics, needed only if the kernel does not report the queues and
+    // their losses.
+    link.statistics = if queue_statistics.value().and_then(Option::as_ref).is_some_and(is_complete) {
         Known::Value(None)
     } else {
         Known::if_supported(host.statistics(&name))
@@ -149,7 +152,11 @@ fn read_interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<Qdis
     let counters = link.counters().into_iter();
     let losses = counters.filter(|counter| counter.counts == CountedUnit::PacketsLost);
     InterfaceSample {
-        lost_packets: losses.map(|counter| counter.value).reduce(u64::saturating_add),
+        // The kernel's own counters are other ones, and no continuation of those of the driver.
+        lost_packets: match link.statistics {
+            Known::Value(_) => losses.map(|counter| counter.value).reduce(u64::saturating_add),
+            Known::Unknown { .. } => None,
+        },
         receive: queue_counts(link, &queue_statistics, QueueDirection::Receive),
         transmit: queue_counts(link, &queue_statistics, QueueDirection::Transmit),
         disciplines,

@@ -77,7 +77,15 @@ impl Knob for PairsKnob<'_> {
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let pairs = self.kind.parse(value).ok_or(self.kind.expected)?;
-        Ok(host.set_words(self.interface, self.kind.name, self.kind.structure, &pairs)?)
+        let set = |pairs: &Pairs| host.set_words(self.interface, self.kind.name, self.kind.structure, pairs);
+        match set(&pairs) {
+            // ice and iavf refuse other values for a side that adapts to load (Linux 6.18).
+            Err(error) if error.errno() == Some(libc::EINVAL) && !is_constant(&pairs) => {
+                set(&constant(&pairs))?;
+                Ok(set(&pairs)?)
+            }
+            result => Ok(result?),
+        }
     }
 
     // Compares the common parameters; one value must have all parameters of the other.
@@ -93,9 +101,21 @@ impl Knob for PairsKnob<'_> {
     }
 }
 
+const ADAPTIVE: [(&str, &str); 2] = [("adaptive-rx", "rx-"), ("adaptive-tx", "tx-")];
+
+fn is_constant(pairs: &Pairs) -> bool {
+    *pairs == constant(pairs)
+}
+
+/// The same values on sides that do not adapt to load.
+fn constant(pairs: &Pairs) -> Pairs {
+    let is_flag = |parameter: &WordParameter| ADAPTIVE.iter().any(|(flag, _)| parameter.name == *flag);
+    pairs.iter().map(|(parameter, value)| (*parameter, if is_flag(parameter) { 0 } else { *value })).collect()
+}
+
 /// While the driver adapts a side to load, the current values of that side do not count.
 fn without_adapted_values(mut pairs: Pairs) -> Pairs {
-    for (flag, side) in [("adaptive-rx", "rx-"), ("adaptive-tx", "tx-")] {
+    for (flag, side) in ADAPTIVE {
         if pairs.iter().any(|(parameter, on)| parameter.name == flag && *on == 1) {
             pairs.retain(|(parameter, _)| !parameter.name.starts_with(side));
         }
