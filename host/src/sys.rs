@@ -1,6 +1,5 @@
 //! System calls that no library wraps. All unsafe code of the crate is in this module.
 
-pub(crate) mod affinity;
 pub(crate) mod child;
 pub(crate) mod ethtool;
 pub(crate) mod iptables;

@@ -6,11 +6,14 @@
 //! uses it when a cpuset grows or a CPU comes online; therefore a list of all online CPUs is
 //! requested as all possible CPUs.
 
+use rustix::io::Errno;
+use rustix::process::Pid;
+
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::process::task::parse_allowed_cpus;
 use crate::root::ExplainedErrno;
-use crate::{CpuSet, Host, HostError, Setting, process, sys};
+use crate::{CpuSet, Host, HostError, Setting, process};
 
 const EXPECTED: &str = "a list of CPUs such as 0,4-5";
 
@@ -70,9 +73,7 @@ impl Knob for ThreadKnob {
         let cpus = parse(value)?;
         self.check_running(host)?;
         let requested_cpus = widen(host, &cpus);
-        let change = || {
-            sys::affinity::set(self.tid, requested_cpus.iter()).map_err(|error| explain_error(&error, &cpus))
-        };
+        let change = || self.set(&requested_cpus).map_err(|error| explain_error(&error.into(), &cpus));
         let key = format!("thread/{}/{}/cpus", self.pid, self.tid);
         host.apply_change_to(&key, "setting them", change, &cpus.to_string())?;
         if let Some(new_status) = host.read(&self.status_path()).ok().and_then(|text| with_list(&text, &cpus))
@@ -84,6 +85,18 @@ impl Knob for ThreadKnob {
 
     fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("taskset -pc {value} {}", self.tid))
+    }
+}
+
+impl ThreadKnob {
+    /// The kernel ignores CPUs that do not exist, and CPUs outside the thread's cpuset
+    /// (`__sched_setaffinity` of kernel/sched/syscalls.c, Linux 6.18).
+    fn set(&self, cpus: &CpuSet) -> Result<(), Errno> {
+        let tid = i32::try_from(self.tid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+        let mut mask = rustix::thread::CpuSet::new();
+        let numbers = cpus.iter().map(|cpu| cpu as usize);
+        numbers.filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| mask.set(cpu));
+        rustix::thread::sched_setaffinity(Some(tid), &mask)
     }
 }
 

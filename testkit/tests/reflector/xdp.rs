@@ -96,23 +96,3 @@ fn xdp_sink_passes_shorter_payloads_to_sockets() {
         XdpAccount { received: sink_count, dropped: sink_count, ..XdpAccount::default() }
     );
 }
-
-#[test]
-fn a_second_xdp_service_on_an_interface_is_refused() {
-    let Some(scene) = scene("a_second_xdp_service_on_an_interface_is_refused", XdpService::reflector())
-    else {
-        return;
-    };
-    let Scene { lab, service, .. } = scene;
-    let interface = lab.links()[0].receiver.interface.clone();
-    let second = lab.receiver().run(|| XdpService::sink().attach(&interface)).unwrap();
-    let why = second.unwrap_err().to_string();
-    assert!(why.starts_with(&format!("cannot attach an XDP service to {interface}: ")), "{why}");
-    assert!(!why.contains('\n'));
-    let client = client(&lab, addresses(&lab, 7_000)[0]);
-    client.send(b"still served").unwrap();
-    assert_eq!(client.recv(&mut [0; 100]).unwrap(), 12);
-    assert_eq!(service.account().unwrap().answered, 1);
-    drop(service);
-    lab.receiver().run(|| XdpService::sink().attach(&interface)).unwrap().unwrap();
-}
