@@ -26,7 +26,8 @@ const ROUNDS: u32 = 16;
 // Busy polls without a packet before the worker sleeps.
 const IDLE_POLLS: u32 = 64;
 
-// Longest sleep while frames wait to be sent, because the device had no room or is down.
+// Longest sleep while frames wait to be sent, because the device had no room or is down, or while the device has so many
+// that the fill ring lacks frames.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 pub(super) fn run<S: Service>(mut job: WorkerJob<'_, S>, queues: &mut WorkerQueues) -> io::Result<()> {
@@ -115,15 +116,21 @@ fn serve_socket<S: Service, P: AdmissionPolicy>(
 }
 
 impl WorkerQueues {
+    // Whether a queue waits for room in its device or for sent frames, which do not end `poll`.
+    fn awaits_frames(&mut self) -> bool {
+        let mut queues = self.queues.iter_mut().filter(|queue| !queue.gone);
+        queues.any(|queue| queue.rings.transmit.pending() > 0 || queue.waiting < queue.wanted)
+    }
+
     /// Waits for a packet, a datagram, or the shutdown.
     fn sleep(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let unsent = self.queues.iter_mut().any(|queue| !queue.gone && queue.rings.transmit.pending() > 0);
+        let awaits_frames = self.awaits_frames();
         let mut poll_fds: Vec<PollFd<'_>> = Vec::with_capacity(1 + self.queues.len());
         poll_fds.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
         for queue in self.queues.iter().filter(|queue| !queue.gone) {
             poll_fds.push(PollFd::from_borrowed_fd(queue.socket.as_fd(), PollFlags::IN));
         }
-        match poll(&mut poll_fds, unsent.then_some(&RETRY)) {
+        match poll(&mut poll_fds, awaits_frames.then_some(&RETRY)) {
             // After a signal the loop looks at all queues again in any case.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -351,12 +358,17 @@ mod tests {
             _programs: Arc::default(),
         };
         worker_queues.recover();
-        let mut free = worker_queues.frames.free;
+        assert!(!worker_queues.awaits_frames(), "an idle server sleeps without an end");
+        let mut free = std::mem::take(&mut worker_queues.frames.free);
         free.sort_unstable();
         assert_eq!(
             free,
             (u64::from(FRAMES / 2)..FRAMES.into()).map(|frame| frame * 2048).collect::<Vec<_>>()
         );
+        // While the device sends the other frames, none is left for the fill ring.
+        worker_queues.queues[0].waiting -= 1;
+        worker_queues.queues[0].restock(&mut worker_queues.frames);
+        assert!(worker_queues.awaits_frames());
         Ok(())
     }
 }
