@@ -10,6 +10,8 @@ const IPV4: usize = 20;
 const IPV6: usize = 40;
 const UDP: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
+/// `IPV6_MIN_MTU`, include/uapi/linux/ipv6.h.
+const IPV6_MTU: usize = 1280;
 // The kernel's default for replies (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
 const HOPS: u8 = 64;
 
@@ -91,10 +93,12 @@ impl FrameLayout {
         self.end
     }
 
-    /// Bytes a payload may have in an IP packet of `mtu` bytes.
+    // Bytes that the payload of a reply may have. Nothing fragments a frame, and the stack's MTUs of paths do not apply to
+    // it, so its IP packet is no longer than `mtu`, the interface's, and than what the path most likely carries: 1280
+    // bytes, or the bytes of the request.
     #[inline]
     pub(super) fn max_payload(self, mtu: usize) -> usize {
-        mtu.saturating_sub(self.payload_offset() - self.ip)
+        mtu.min(IPV6_MTU.max(self.end - self.ip)).saturating_sub(self.payload_offset() - self.ip)
     }
 
     pub(super) fn verify(self, frame: &[u8]) -> RequestChecksum {

@@ -163,3 +163,15 @@ fn link_local_source_addresses_include_the_interface_index() {
     assert_eq!(addresses.source().to_string(), "[fe80::9%7]:5");
     assert_eq!(addresses.destination().to_string(), "fe80::9");
 }
+
+#[test]
+fn replies_in_frames_are_not_longer_than_their_request_or_1280_bytes() {
+    let ends =
+        FrameEndpoints { ipv6: false, vlans: 1, macs: [[2; 6]; 2], addresses: [[7; 16]; 2], ports: [5, 53] };
+    for (request, mtu, longest) in
+        [(40, 1500, 1252), (1372, 1500, 1372), (1472, 1500, 1472), (1472, 1400, 1372), (40, 1000, 972)]
+    {
+        let frame = ends.frame(&vec![0; request], 64);
+        assert_eq!(FrameLayout::parse(&frame).unwrap().max_payload(mtu), longest, "{request} {mtu}");
+    }
+}

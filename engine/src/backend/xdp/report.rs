@@ -30,7 +30,8 @@ pub struct XdpInterface {
     pub driver: Option<String>,
     /// Where the program runs.
     pub mode: XdpMode,
-    /// Bytes of the largest IP packet when the server started. Longer replies go out by the worker's socket.
+    /// Bytes of the largest IP packet when the server started. Replies that are longer, or longer than 1280 bytes and than
+    /// their request, go out by the worker's socket.
     pub mtu_bytes: u32,
     /// Its receive queues.
     pub queues: Vec<XdpQueue>,
