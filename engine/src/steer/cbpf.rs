@@ -24,6 +24,7 @@ const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
 const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
 const IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
 const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+const RETURN_LOADED: u16 = 0x16; // BPF_RET | BPF_A
 /// `SKF_AD_OFF + SKF_AD_CPU`: loads the number of the CPU the program runs on.
 const CPU: u32 = (-0x1000i32 + 36) as u32;
 // No group is that large. For a result out of range the kernel uses its hash
@@ -34,14 +35,22 @@ const LONGEST: usize = 4096;
 
 /// The classic BPF program for a table, as [`attach`](super::attach) attaches it. It returns the
 /// slot of the CPU on which it runs, or a number out of range for a CPU without a slot. It needs as
-/// many comparisons as the table's size has bits.
+/// many comparisons as the table's size has bits, or one if the slot of each CPU is its number.
 ///
 /// # Errors
 /// [`SteeringError::TooLong`] for a table that requires more than 4096 instructions.
 pub fn program(table: &CpuTable) -> Result<Vec<CbpfInstruction>, SteeringError> {
     let pairs = table.pairs();
+    let default_slot = table.default_slot().unwrap_or(BY_HASH);
     let mut program = vec![statement(LOAD, CPU)];
-    emit(&pairs, table.default_slot().unwrap_or(BY_HASH), &mut program);
+    if (0u32..).zip(&pairs).all(|(number, pair)| *pair == (number, number)) {
+        // Before Linux 6.8 there is room for a tree of 363 CPUs only (net.core.optmem_max).
+        let operand = pairs.len() as u32;
+        program.push(CbpfInstruction { code: IF_AT_LEAST, jump_true: 0, jump_false: 1, operand });
+        program.extend([statement(RETURN, default_slot), statement(RETURN_LOADED, 0)]);
+    } else {
+        emit(&pairs, default_slot, &mut program);
+    }
     if program.len() > LONGEST {
         return Err(SteeringError::TooLong { cpus: pairs.len(), instructions: program.len() });
     }
@@ -117,6 +126,7 @@ mod tests {
                 IF_AT_LEAST => jump(accumulator >= operand),
                 JUMP => at += operand as usize,
                 RETURN => return (operand, steps),
+                RETURN_LOADED => return (accumulator, steps),
                 other => panic!("no such instruction: {other:#x}"),
             }
         }
@@ -125,7 +135,10 @@ mod tests {
     proptest! {
         #[test]
         fn program_selects_the_slot_of_each_cpu_in_logarithmic_steps(
-            slots in prop::collection::btree_map(0u32..2000, 0usize..600, 1..700),
+            slots in prop_oneof![
+                prop::collection::btree_map(0u32..2000, 0usize..600, 1..700),
+                (1u32..2000).prop_map(|cpus| (0..cpus).map(|cpu| (cpu, cpu as usize)).collect()),
+            ],
             default in prop::option::of(0usize..600),
             other_cpus in prop::collection::vec(any::<u32>(), 20),
         ) {

@@ -30,7 +30,7 @@ pub enum SteeringError {
     /// The table does not fit a classic program.
     #[error(
         "a table of {cpus} CPUs needs {instructions} instructions, the kernel accepts at most 4096 (BPF_MAXINSNS): \
-             use SteeringProgram::Ebpf"
+             use SteeringProgram::Ebpf (`serve --sockets ebpf`)"
     )]
     TooLong {
         /// CPUs in the table.
@@ -41,7 +41,7 @@ pub enum SteeringError {
     /// The kernel has no room for the classic program.
     #[error(
         "the program for {cpus} CPUs does not fit the kernel's memory for socket options: raise \
-             net.core.optmem_max, or use SteeringProgram::Ebpf"
+             net.core.optmem_max, or use SteeringProgram::Ebpf (`serve --sockets ebpf`)"
     )]
     NoRoom {
         /// CPUs in the table.
