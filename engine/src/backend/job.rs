@@ -3,6 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::net::RecvFlags;
+use socket2::Socket;
+
 use crate::counters::{Counts, SharedCounters};
 use crate::deferred_reply::ReplyPath;
 use crate::overload::AdmissionControl;
@@ -13,7 +16,7 @@ use crate::sys::batch::{BatchShape, IncomingMessage, OutgoingMessage};
 
 /// The parts of a worker that its loop uses.
 pub(crate) struct WorkerJob<'a, S> {
-    pub(crate) socket: &'a socket2::Socket,
+    pub(crate) socket: &'a Socket,
     pub(crate) shape: BatchShape,
     // Whether the service gets truncated requests, too.
     pub(crate) deliver_truncated: bool,
@@ -112,21 +115,15 @@ impl<'a> LocalCounters<'a> {
     /// # Errors
     /// The call will never succeed: a closed or wrong descriptor, a call that a sandbox forbids.
     #[cold]
-    pub(super) fn on_receive_error(&mut self, error: io::Error) -> io::Result<bool> {
+    pub(super) fn on_receive_error(&mut self, error: io::Error, socket: &Socket) -> io::Result<bool> {
         match error.raw_os_error() {
             // A signal does not show whether the queue is empty.
             Some(libc::EINTR) => Ok(false),
             Some(libc::EAGAIN) => Ok(true),
-            Some(
-                libc::EBADF
-                | libc::ENOTSOCK
-                | libc::EFAULT
-                | libc::EINVAL
-                | libc::EOPNOTSUPP
-                | libc::ENOSYS
-                | libc::EPERM
-                | libc::EACCES,
-            ) => Err(error),
+            Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL | libc::ENOSYS | libc::EPERM) => {
+                Err(error)
+            }
+            Some(number @ (libc::EOPNOTSUPP | libc::EACCES)) if still_fails(socket, number) => Err(error),
             _ => {
                 self.counts.receive_errors += 1;
                 self.rest = true;
@@ -149,6 +146,18 @@ impl<'a> LocalCounters<'a> {
             return;
         }
     }
+}
+
+// Whether receiving fails with `number` each time. An ICMP error has the same number, which the kernel reports once
+// (net/ipv6/icmp.c, `tab_unreach`; net/ipv4/icmp.c, `icmp_err_convert`). Other ICMP errors may come between calls, but not
+// between all of them.
+#[cold]
+fn still_fails(socket: &Socket, number: i32) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    (0..16).all(|_| {
+        let received = rustix::net::recv(socket, &mut [0; 0][..], flags);
+        received.is_err_and(|error| error.raw_os_error() == number)
+    })
 }
 
 /// Passes a request to the service, and counts its decision, except for messages that are to be sent.
@@ -176,5 +185,29 @@ impl Drop for LocalCounters<'_> {
             self.shared.publish(&self.counts);
             self.shared.publish_rest(&self.counts);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::{Domain, Type};
+
+    use super::*;
+
+    #[test]
+    fn icmp_errors_are_counted_and_lasting_errors_end_the_worker() -> io::Result<()> {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+        let shared = SharedCounters::default();
+        let mut counters = LocalCounters::new(&shared);
+        for number in [libc::EACCES, libc::EOPNOTSUPP, libc::ECONNREFUSED] {
+            assert!(!counters.on_receive_error(io::Error::from_raw_os_error(number), &socket)?, "{number}");
+        }
+        assert_eq!(shared.snapshot().receive_errors, 3);
+        let denied = io::Error::from_raw_os_error(libc::EPERM);
+        assert!(counters.on_receive_error(denied, &socket).is_err());
+        assert!(!still_fails(&socket, libc::EACCES));
+        // A stream socket without a connection refuses each call.
+        assert!(still_fails(&Socket::new(Domain::IPV4, Type::STREAM, None)?, libc::ENOTCONN));
+        Ok(())
     }
 }

@@ -45,7 +45,7 @@ fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
             Ok(0) => job.shutdown.on_wake(),
             Ok(received) => answer(&mut batch, received, &mut policy, &mut job, &mut counters),
             Err(error) => {
-                if counters.on_receive_error(error)? {
+                if counters.on_receive_error(error, job.socket)? {
                     policy.on_idle();
                     job.shutdown.on_empty();
                 }

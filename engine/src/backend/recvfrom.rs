@@ -57,7 +57,7 @@ fn run_with<S: Service, P: AdmissionPolicy>(mut policy: P, mut job: WorkerJob<'_
                 counters.publish();
             }
             Err(error) => {
-                if counters.on_receive_error(error)? {
+                if counters.on_receive_error(error, job.socket)? {
                     policy.on_idle();
                     job.shutdown.on_empty();
                 }

@@ -106,7 +106,7 @@ fn serve_socket<S: Service, P: AdmissionPolicy>(
         Ok(0) => job.shutdown.on_wake(),
         Ok(received) => mmsg::answer(batch, received, policy, job, counters),
         Err(error) => {
-            if counters.on_receive_error(error)? {
+            if counters.on_receive_error(error, job.socket)? {
                 policy.on_idle();
                 return Ok(false);
             }
