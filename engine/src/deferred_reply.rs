@@ -66,17 +66,8 @@ impl DeferredReply {
         let ended_error =
             || io::Error::new(io::ErrorKind::NotConnected, "the worker of this request has ended");
         let socket = self.path.socket.upgrade().ok_or_else(ended_error)?;
-        let (mut name, mut control, mut length) = (self.name, self.control, self.length);
-        if let Some(reply_address) = options.to {
-            if reply_address.is_ipv4() != name.is_ipv4() {
-                length = 0;
-            }
-            let address_error = || io::Error::from_raw_os_error(libc::EINVAL);
-            name = SocketName::encode(reply_address, self.path.family).ok_or_else(address_error)?;
-        }
-        let length = control.append(length, name.is_ipv4(), options.extras());
         loop {
-            match send_message(&*socket, payload, &name, self.path.family, &mut control, length) {
+            match self.send_by(&socket, payload, options) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(()) => break,
@@ -84,5 +75,19 @@ impl DeferredReply {
         }
         self.path.counters.count_deferred_sent();
         Ok(())
+    }
+
+    /// Sends one datagram by `socket`, which is not counted.
+    pub(crate) fn send_by(&self, socket: &Socket, payload: &[u8], options: ReplyOptions) -> io::Result<()> {
+        let (mut name, mut control, mut length) = (self.name, self.control, self.length);
+        if let Some(reply_address) = options.to {
+            if reply_address.ip().to_canonical().is_ipv4() != name.is_ipv4() {
+                length = 0;
+            }
+            let address_error = || io::Error::from_raw_os_error(libc::EINVAL);
+            name = SocketName::encode(reply_address, self.path.family).ok_or_else(address_error)?;
+        }
+        let length = control.append(length, name.is_ipv4(), options.extras());
+        send_message(socket, payload, &name, self.path.family, &mut control, length)
     }
 }

@@ -14,9 +14,7 @@ use crate::reply::ReplyOptions;
 use crate::service::{Request, Service};
 use crate::shutdown::WorkerPhase;
 use crate::sys::batch::{DynamicControl, MessageBatch, OutgoingMessage};
-use crate::sys::control::ControlBuffer;
 use crate::sys::name::SocketName;
-use crate::sys::single_message::send_message;
 use crate::sys::stamp;
 use crate::sys::xsk::XdpDescriptor;
 
@@ -275,7 +273,8 @@ impl XskQueue {
             OutgoingMessage::Reply(length) => (&reply[..length], ReplyOptions::default()),
             OutgoingMessage::With(length, options) => (&reply[..length], options),
         };
-        send_by_socket(payload, &addresses, options, job, counters);
+        // It does not fit a frame, or may need another route.
+        counters.send_single(|| request.defer().send_by(job.socket, payload, options));
         None
     }
 
@@ -287,32 +286,6 @@ impl XskQueue {
             RequestChecksum::Wrong => false,
         }
     }
-}
-
-// Sends a reply that does not fit a frame, or that may need another route, by the worker's socket.
-#[cold]
-fn send_by_socket<S: Service>(
-    payload: &[u8],
-    addresses: &super::frame::FrameAddresses,
-    options: ReplyOptions,
-    job: &WorkerJob<'_, S>,
-    counters: &mut LocalCounters<'_>,
-) {
-    let family = job.shape.family;
-    let reply_address = options.to.unwrap_or_else(|| addresses.source());
-    let name = SocketName::encode(reply_address, family).unwrap_or(SocketName::ZERO);
-    // The destination of the request can be the source of the reply in its own address family only.
-    let same_family = reply_address.ip().to_canonical().is_ipv4() == addresses.destination().is_ipv4();
-    let (mut control, length) = match same_family {
-        true => ControlBuffer::from_source(
-            job.shape.asked.pktinfo,
-            addresses.destination(),
-            addresses.interface(),
-        ),
-        false => (ControlBuffer::EMPTY, 0),
-    };
-    let length = control.append(length, reply_address.ip().to_canonical().is_ipv4(), options.extras());
-    counters.send_single(|| send_message(job.socket, payload, &name, family, &mut control, length));
 }
 
 #[cfg(test)]
