@@ -58,17 +58,29 @@ pub(crate) fn open(options: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>)
     let backend_fallback = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
     let selection = interface::interfaces()
         .map_err(|error| format!("cannot list the interfaces: {error}"))
-        .and_then(|devices| choose_interfaces(options, &devices, fallbacks));
-    let (devices, targets) = match selection {
+        .and_then(|devices| Ok((choose_interfaces(options, &devices, fallbacks)?, devices)));
+    let ((selected_devices, targets), devices) = match selection {
         Ok(selection) => selection,
         Err(why) => {
             fallbacks.push(backend_fallback(why));
             return None;
         }
     };
-    let frame_bytes = frame_bytes(&devices);
+    let frame_bytes = frame_bytes(&selected_devices);
     let mut attached_interfaces = Vec::new();
-    for device in &devices {
+    for device in &selected_devices {
+        let (targets, why) = targets_on(device, &devices, &selected_devices, &targets);
+        match why {
+            Some(why) if targets.is_empty() => {
+                fallbacks.push(xdp_fallback(&device.name, why));
+                continue;
+            }
+            Some(why) => {
+                let what = format!("AF_XDP on {} at all addresses; the sockets serve others", device.name);
+                fallbacks.push(Fallback { what, why });
+            }
+            None => {}
+        }
         match attach(options, device, &targets, frame_bytes) {
             Ok(attached_interface) => attached_interfaces.push(attached_interface),
             Err(why) => fallbacks.push(xdp_fallback(&device.name, why)),
@@ -185,6 +197,33 @@ fn choose_interfaces(
         targets.truncate(TARGETS);
     }
     Ok((selected_devices, targets))
+}
+
+// The targets that AF_XDP serves on an interface: below a VLAN its own and those of a bridge or bond whose port it is,
+// because requests to other addresses may come through the VLAN. Also the reason, if unselected interfaces have others or
+// no target is left.
+fn targets_on(
+    device: &NetDevice,
+    devices: &[NetDevice],
+    selected_devices: &[NetDevice],
+    targets: &[SocketAddr],
+) -> (Vec<SocketAddr>, Option<String>) {
+    let (mut own_devices, mut vlan, mut index) = (vec![device], None, 0);
+    while let Some(lower) = own_devices.get(index) {
+        let uppers = devices.iter().filter(|upper| upper.lower.contains(&lower.name));
+        let (vlans, others): (Vec<_>, Vec<_>) = uppers.partition(|upper| upper.has_driver(&[VLAN_DRIVER]));
+        vlan = vlan.or(vlans.first().copied());
+        own_devices.extend(others);
+        index += 1;
+    }
+    let Some(vlan) = vlan else { return (targets.to_vec(), None) };
+    let (own_targets, others): (Vec<_>, Vec<_>) =
+        targets.iter().partition(|target| own_devices.iter().any(|own| own.addresses.contains(&target.ip())));
+    let is_unselected = |target: &SocketAddr| {
+        selected_devices.iter().all(|selected| !selected.addresses.contains(&target.ip()))
+    };
+    let is_reported = own_targets.is_empty() || others.iter().any(is_unselected);
+    (own_targets, is_reported.then(|| format!("{LACKS_TAG} {}", vlan.name)))
 }
 
 /// Bytes of a frame that fits the packets of all interfaces if possible.
@@ -419,6 +458,32 @@ mod tests {
             assert_eq!(selected.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), expected);
         }
         Ok(())
+    }
+
+    #[test]
+    fn below_a_vlan_only_addresses_of_the_interface_are_served() {
+        let device = NetDevice::sample;
+        let devices = [
+            device("lo", "", &["198.51.100.1"], &[]),
+            device("eth0", "ixgbe", &["192.0.2.1"], &[]),
+            device("eth1", "ixgbe", &["192.0.2.2"], &[]),
+            device("bond0", "bonding", &["192.0.2.3"], &["eth1"]),
+            device("bond0.5", VLAN_DRIVER, &[], &["bond0"]),
+            device("br5", "bridge", &["192.0.2.4"], &["bond0.5"]),
+        ];
+        let selected = [devices[1].clone(), devices[2].clone(), devices[5].clone()];
+        let reason = "replies would lack the tag of the VLAN bond0.5";
+        for (index, addresses, served_count, expected_reason) in [
+            (1, &["192.0.2.2:7", "192.0.2.3:7", "192.0.2.4:7", "198.51.100.1:7"][..], 4, None),
+            (2, &["192.0.2.2:7", "192.0.2.3:7", "192.0.2.1:7", "192.0.2.4:7"], 2, None),
+            (2, &["192.0.2.2:7", "198.51.100.1:7"], 1, Some(reason)),
+            (2, &["192.0.2.1:7"], 0, Some(reason)),
+        ] {
+            let targets: Vec<SocketAddr> =
+                addresses.iter().map(|address| address.parse().expect("an address")).collect();
+            let (served, why) = targets_on(&devices[index], &devices, &selected, &targets);
+            assert_eq!((&served[..], why.as_deref()), (&targets[..served_count], expected_reason));
+        }
     }
 
     #[test]
