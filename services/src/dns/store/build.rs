@@ -18,8 +18,6 @@ const MARK_WILDCARD: u16 = rtype::OPT;
 const ITEM_HEADER: usize = 18;
 /// Items begin at multiples of this.
 const ALIGNMENT: usize = 8;
-/// Larger sets are deduplicated by hash.
-const MANY: usize = 16;
 
 impl Zones {
     /// Reads all zones.
@@ -328,18 +326,9 @@ impl<'a> BucketBuilder<'a> {
 
     /// Removes duplicates, and checks that the records are compatible.
     fn deduplicate_set(&mut self, zone: u16, set: &mut Vec<ZoneRecord<'a>>) -> Result<(), ZoneError> {
-        if set.len() > MANY {
+        if set.len() > 1 {
             let mut unique_data = HashSet::new();
             set.retain(|record| unique_data.insert(record.data));
-        } else {
-            let mut kept_count = 0;
-            for index in 0..set.len() {
-                if set[..kept_count].iter().all(|other| other.data != set[index].data) {
-                    set.swap(kept_count, index);
-                    kept_count += 1;
-                }
-            }
-            set.truncate(kept_count);
         }
         let (zone, first) = (&self.files[usize::from(zone)], set[0]);
         for record in &set[1..] {
