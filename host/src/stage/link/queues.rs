@@ -3,11 +3,11 @@
 use super::{ChannelCounts, DeviceKind, LinkState};
 use crate::finding::{Rule, RuleMatch};
 use crate::setting::pairs_value;
-use crate::stage::HostView;
 use crate::stage::softirq::rules::rps_missing;
 use crate::stage::softirq::traffic;
+use crate::stage::{HostView, spread};
 use crate::sys::ethtool::CHANNELS;
-use crate::{CpuSet, Known, Setting, Severity};
+use crate::{Known, Setting, Severity};
 
 pub(in crate::stage) const SINGLE: Rule = Rule {
     id: "link.single-queue",
@@ -53,19 +53,20 @@ fn check_below_cpus(view: &HostView<'_>) -> Vec<RuleMatch> {
     interfaces(view).filter_map(|(link, queues)| match_below_cpus(view, link, queues, cpus?)).collect()
 }
 
-/// Cores and CPUs. One queue per core is useful, also if the core has two hardware threads.
+/// Cores and CPUs that may process packets. One queue per core is useful, also if the core has two
+/// hardware threads.
 #[derive(Clone, Copy)]
 struct QueueCpus {
     cores: u32,
-    online: u32,
+    usable: u32,
 }
 
 fn count_cpus(view: &HostView<'_>) -> Option<QueueCpus> {
-    let machine = &view.now.machine;
+    let usable = spread::usable_cpus(view.now)?;
+    let cores = view.now.machine.cores.value()?.iter();
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let online = count(machine.online.value().map(CpuSet::len)?);
-    let cores = count(machine.cores.value()?.len());
-    Some(QueueCpus { cores: cores.min(online), online })
+    let usable_cores = cores.filter(|core| core.iter().any(|cpu| usable.contains(cpu))).count();
+    Some(QueueCpus { cores: count(usable_cores.min(usable.len())), usable: count(usable.len()) })
 }
 
 /// Interfaces that are up and have a device.
@@ -77,13 +78,13 @@ fn interfaces<'a>(view: &HostView<'a>) -> impl Iterator<Item = (&'a LinkState, u
 }
 
 fn match_single(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus) -> Option<RuleMatch> {
-    if queues != 1 || cpus.online < 2 {
+    if queues != 1 || cpus.usable < 2 {
         return None;
     }
     let is_important = matters(view, link);
     let severity = |can_grow: bool| match (can_grow, is_important) {
         (true, true) => Severity::High,
-        (true, false) if cpus.online >= 4 => Severity::Medium,
+        (true, false) if cpus.usable >= 4 => Severity::Medium,
         (true, false) => Severity::Low,
         (false, true) => Severity::Medium,
         (false, false) => Severity::Note,
@@ -123,7 +124,7 @@ fn match_queues(
     severity: impl FnOnce(bool) -> Severity,
 ) -> Option<RuleMatch> {
     let interface = &link.interface;
-    let summary = format!("{interface} has {queues} for {} CPUs", cpus.online);
+    let summary = format!("{interface} has {queues} for {} CPUs", cpus.usable);
     let limit = match *room {
         QueueRoom::More(from, to) => {
             let title = format!("{summary}, and its device offers {}", max_receive_channels(from));
@@ -211,9 +212,10 @@ fn add_evidence(rule_match: RuleMatch, link: &LinkState, cpus: QueueCpus) -> Rul
     let queues = link.receive_queues.value().copied();
     let mut rule_match = rule_match
         .evidence("receive queues", queues, format!("/sys/class/net/{}/queues", link.interface))
-        .evidence("CPUs online", cpus.online, "/sys/devices/system/cpu/online");
-    if cpus.cores < cpus.online {
-        rule_match = rule_match.evidence("cores online", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
+        .evidence("CPUs that may take packets", cpus.usable, "/sys/devices/system/cpu/online, isolated");
+    if cpus.cores < cpus.usable {
+        rule_match =
+            rule_match.evidence("cores of these CPUs", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
     }
     let read_from = format!("ethtool -l {}", link.interface);
     match link.channels.value() {

@@ -124,6 +124,9 @@ fn one_queue_per_core_or_rps_is_enough() {
     let mut path = path(16, 8, combined(8, 32));
     path.machine.cores = Known::Value((0..8).map(|core| CpuSet::from_iter([core, core + 8])).collect());
     assert!(queues::BELOW_CPUS.once(&path).is_empty());
+    let mut isolated = self::path(16, 4, combined(4, 16));
+    isolated.irq.isolated = Known::Value(Some((4..16).collect()));
+    assert!(queues::BELOW_CPUS.once(&isolated).is_empty(), "packets would go to isolated CPUs");
     let mut with_rps = self::path(20, 8, combined(8, 8));
     with_rps.softirq.rps = rps((0..8).map(|_| CpuSet::from_iter([8, 9])));
     assert!(queues::BELOW_CPUS.once(&with_rps).is_empty());

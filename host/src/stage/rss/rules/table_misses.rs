@@ -5,7 +5,7 @@ use super::{ScaledInterface, scaled_interfaces, table_call};
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, SettingValue, table_value};
-use crate::stage::HostView;
+use crate::stage::{HostView, spread};
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.table-misses-queues",
@@ -65,7 +65,8 @@ fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Rul
         }
         None => rule_match,
     };
-    if !can_name_all(nic, entries.len()) {
+    let is_enough = |usable: CpuSet| entries.len() >= usable.len();
+    if !can_name_all(nic, entries.len()) || spread::usable_cpus(view.now).is_some_and(is_enough) {
         return Some(rule_match);
     }
     let even_table = SettingValue::new(format!("equal {}", nic.queues));
@@ -87,9 +88,9 @@ fn queues_without_packets(view: &HostView<'_>, nic: &ScaledInterface<'_>, mut qu
     queues
 }
 
-/// More queues than CPUs have no use, so only CPUs without a queue count. A CPU does not count if
-/// RPS hands it packets of reached queues. It is a note if the online CPUs are unknown, or with RPS
-/// the CPUs of a reached queue.
+/// More queues than CPUs have no use, so only CPUs without a queue count. A CPU does not count if it
+/// is isolated, or if RPS hands it packets of reached queues. It is a note if the online CPUs are
+/// unknown, or with RPS the CPUs of a reached queue.
 fn severity(view: &HostView<'_>, interface: &str, reached_queues: &CpuSet, missed_count: usize) -> Severity {
     let path = view.now;
     let rps_cpus = |queue| path.softirq.rps_cpus(interface, queue);
@@ -100,12 +101,12 @@ fn severity(view: &HostView<'_>, interface: &str, reached_queues: &CpuSet, misse
         .filter_map(|queue| path.stack_cpus(interface, queue))
         .flat_map(CpuSet::into_iter)
         .collect();
-    let all_have_work = |online: &CpuSet| {
-        reached_queues.len() >= online.len()
-            || online.iter().all(|cpu| served_cpus.contains(cpu))
+    let all_have_work = |usable: CpuSet| {
+        reached_queues.len() >= usable.len()
+            || usable.iter().all(|cpu| served_cpus.contains(cpu))
             || (with_rps && reached_queues.iter().any(is_unknown))
     };
-    if path.machine.online.value().is_none_or(all_have_work) {
+    if spread::usable_cpus(path).is_none_or(all_have_work) {
         Severity::Note
     } else if reached_queues.len() <= missed_count {
         Severity::High
@@ -164,8 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn unreached_queues_beyond_the_cpu_count_are_a_note() {
-        assert_eq!(RULE.once(&path(16, 20, 16))[0].severity, Severity::Note);
+    fn unreached_queues_beyond_the_usable_cpus_are_a_note_without_a_change() {
+        let mut isolated = path(16, 16, 4);
+        isolated.irq.isolated = Known::Value(Some((4..16).collect()));
+        for path in [path(16, 20, 16), isolated] {
+            let rule_match = RULE.once(&path).remove(0);
+            assert_eq!((rule_match.severity, rule_match.changes), (Severity::Note, Vec::new()));
+        }
     }
 
     #[test]
