@@ -8,13 +8,24 @@ use crate::stage::PacketPath;
 use crate::stage::irq::IrqVector;
 use crate::stage::machine::MachineState;
 
-/// Vectors by receive queue.
+/// Vectors by receive queue. Drivers such as mlx5 keep the vectors of queues that `ethtool -L`
+/// removed, which are left out.
 pub(in crate::stage) fn receive_vectors<'a>(
     path: &'a PacketPath,
     interface: &str,
 ) -> BTreeMap<u32, &'a IrqVector> {
-    let vectors = path.irq.vectors(interface).iter();
-    vectors.filter_map(|vector| vector.receive_queue.map(|queue| (queue, vector))).collect()
+    let count = path.link_of(interface).and_then(|link| link.receive_queues.value().copied());
+    by_queue(path, interface, count, |vector| vector.receive_queue)
+}
+
+fn by_queue<'a>(
+    path: &'a PacketPath,
+    interface: &str,
+    count: Option<u32>,
+    queue_of: impl Fn(&IrqVector) -> Option<u32>,
+) -> BTreeMap<u32, &'a IrqVector> {
+    let vectors = path.irq.vectors(interface).iter().filter_map(|vector| Some((queue_of(vector)?, vector)));
+    vectors.filter(|(queue, _)| count.is_none_or(|count| *queue < count)).collect()
 }
 
 /// The CPU of each receive queue when vectors are well spread: the current CPUs if no CPU has two
@@ -92,12 +103,8 @@ pub(super) fn place_vectors(
     keeps_interrupts: bool,
 ) -> PacketSpread {
     let vectors = receive_vectors(path, interface);
-    let by_transmit_queue: BTreeMap<u32, &IrqVector> = path
-        .irq
-        .vectors(interface)
-        .iter()
-        .filter_map(|vector| Some((vector.transmit_queue?, vector)))
-        .collect();
+    let transmit_count = path.link_of(interface).and_then(|link| link.transmit_queues.value().copied());
+    let by_transmit_queue = by_queue(path, interface, transmit_count, |vector| vector.transmit_queue);
     let mut spread = PacketSpread { interface: interface.to_owned(), ..PacketSpread::default() };
     spread.managed = vectors.values().chain(by_transmit_queue.values()).any(|vector| vector.is_managed());
     if spread.managed || keeps_interrupts {

@@ -36,6 +36,16 @@ fn isolated_cpus_are_skipped_and_excess_queues_wrap_around() {
 }
 
 #[test]
+fn vectors_of_queues_that_are_off_are_left_out() {
+    let mut path = path(&Sample { vectors: &[0, 1, 0, 1], ..Sample::PLAIN });
+    path.link[0].receive_queues = crate::Known::Value(2);
+    path.link[0].transmit_queues = crate::Known::Value(2);
+    assert_eq!(queue_cpus(plan(&path, "eth0")), [0, 1]);
+    let spread = PacketSpread::of(&path, &SpreadPolicy::default()).expect("CPUs").remove(0);
+    assert_eq!((spread.receive_interrupts.len(), spread.transmit_interrupts.len()), (2, 2));
+}
+
+#[test]
 fn rps_excludes_an_isolated_cpu_that_has_the_interrupt() {
     let machine = Sample { isolated: "2-3", vectors: &[2], rps: &[""], ..Sample::PLAIN };
     let policy = SpreadPolicy { interrupts_stay: true, ..SpreadPolicy::default() };

@@ -3,6 +3,7 @@
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::irq::IrqVector;
+use crate::stage::rss::rules::table_misses;
 use crate::stage::softirq::traffic;
 use crate::stage::{HostView, spread};
 
@@ -31,7 +32,10 @@ fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let is_isolated = |vector: &&IrqVector| {
         vector.cpus().is_some_and(|cpus| !cpus.is_empty() && cpus.iter().all(|cpu| isolated.contains(cpu)))
     };
-    let isolated_vectors: Vec<&IrqVector> = vectors.values().copied().filter(is_isolated).collect();
+    let silent_queues = table_misses::silent_queues(view, interface);
+    let active_vectors = vectors.iter().filter(|(queue, _)| !silent_queues.contains(queue));
+    let isolated_vectors: Vec<&IrqVector> =
+        active_vectors.map(|(_, vector)| *vector).filter(is_isolated).collect();
     if isolated_vectors.is_empty() || traffic::is_quiet(view, interface) {
         return None;
     }
@@ -67,6 +71,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::rss::sample::rss;
     use crate::stage::socket::sample::thread;
 
     const BUSY: [(&str, &str); 2] =
@@ -99,6 +104,18 @@ mod tests {
         let files = &BUSY[..];
         assert!(RULE.on(&SampleMachine { vectors: &[0, 1], files, ..machine.clone() }).is_empty());
         assert!(RULE.on(&SampleMachine { isolated: "", files, ..machine }).is_empty());
+    }
+
+    #[test]
+    fn vectors_of_queues_that_are_off_or_not_in_the_table_are_not_reported() {
+        let machine =
+            SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::PLAIN };
+        let mut path = path(&machine);
+        let mut outside_table = path.clone();
+        outside_table.rss = vec![rss("eth0", 1)];
+        assert!(RULE.once(&outside_table).is_empty());
+        path.link[0].receive_queues = Known::Value(1);
+        assert!(RULE.once(&path).is_empty());
     }
 
     #[test]

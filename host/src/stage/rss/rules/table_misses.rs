@@ -77,6 +77,13 @@ fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Rul
     ))
 }
 
+/// The queues that no entry of the table and no rule names, and that receive no packets. Empty if
+/// unknown.
+pub(in crate::stage) fn silent_queues(view: &HostView<'_>, interface: &str) -> Vec<u32> {
+    let nic = scaled_interfaces(view).find(|nic| nic.interface() == interface);
+    nic.and_then(|nic| Some(queues_without_packets(view, &nic, nic.missed_queues()?))).unwrap_or_default()
+}
+
 /// With two readings, a queue that receives packets is reached by other means, such as flow
 /// director or accelerated RFS.
 fn queues_without_packets(view: &HostView<'_>, nic: &ScaledInterface<'_>, mut queues: Vec<u32>) -> Vec<u32> {
