@@ -4,6 +4,8 @@
 use super::{HostSockets, ServiceSockets, SocketProtocol, SocketState};
 use crate::CpuSet;
 use crate::finding::{CostUnit, Evidence};
+use crate::stage::link::LinkState;
+use crate::stage::rss::rules::table_misses;
 use crate::stage::softirq::traffic;
 use crate::stage::thread::ServingThread;
 use crate::stage::view::is_small_loss_total;
@@ -137,6 +139,34 @@ impl<'a> HostView<'a> {
         threads.dedup_by_key(|thread| (thread.pid, thread.tid));
         threads
     }
+
+    /// CPUs on which packets for a service enter the network stack, without those of idle interfaces
+    /// if another is busy. `None` if the CPU of any queue with packets is unknown, so that no CPU is
+    /// wrongly reported as without packets. `None` also for a service on the loopback, which has no
+    /// queues.
+    pub(in crate::stage) fn receive_cpus(&self, service: &ServiceSockets) -> Option<CpuSet> {
+        if service.is_on_loopback() {
+            return None;
+        }
+        let links = self.now.link.iter().filter(|link| link.up.value() != Some(&false));
+        let (idle_links, busy_links): (Vec<&LinkState>, Vec<&LinkState>) =
+            links.partition(|link| traffic::is_quiet_now(self, &link.interface));
+        let mut cpus = Vec::new();
+        for link in if busy_links.is_empty() { idle_links } else { busy_links } {
+            let rps = self.now.softirq.rps_queues(&link.interface);
+            let uses_rps = rps.iter().any(|item| item.cpus.value().is_some_and(|cpus| !cpus.is_empty()));
+            let silent_queues = table_misses::silent_queues(self, &link.interface);
+            for queue in (0..*link.receive_queues.value()?).filter(|queue| !silent_queues.contains(queue)) {
+                let rps_cpus = self.now.softirq.rps_cpus(&link.interface, queue);
+                if uses_rps && rps_cpus.is_none() {
+                    return None;
+                }
+                cpus.extend(self.now.stack_cpus(&link.interface, queue)?);
+            }
+        }
+        let cpu_set: CpuSet = cpus.into_iter().collect();
+        (!cpu_set.is_empty()).then_some(cpu_set)
+    }
 }
 
 impl PacketPath {
@@ -147,28 +177,14 @@ impl PacketPath {
             .flat_map(|service| &service.sockets)
             .find(|socket| socket.inode == inode)
     }
-
-    /// CPUs on which packets for a service enter the network stack. `None` if the CPU of any queue
-    /// is unknown, so that no CPU is wrongly reported as without packets. `None` also for a service
-    /// on the loopback, which has no queues.
-    pub(in crate::stage) fn receive_cpus(&self, service: &ServiceSockets) -> Option<CpuSet> {
-        if service.is_on_loopback() {
-            return None;
-        }
-        let mut cpus = Vec::new();
-        for link in self.link.iter().filter(|link| link.up.value() != Some(&false)) {
-            for queue in 0..*link.receive_queues.value()? {
-                cpus.extend(self.stack_cpus(&link.interface, queue)?);
-            }
-        }
-        let cpu_set: CpuSet = cpus.into_iter().collect();
-        (!cpu_set.is_empty()).then_some(cpu_set)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::irq::sample::vectors;
+    use crate::stage::link::DeviceKind;
+    use crate::stage::rss::sample::{ntuple_rule, rss};
     use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
     use crate::{Diagnosis, Known, Severity};
 
@@ -244,6 +260,43 @@ mod tests {
         let view = HostView::twice(&before, &now);
         assert!(view.light_load(&CostUnit::IpPacket).is_none());
         assert!(view.light_load(&CostUnit::PacketOf("eth0".to_owned())).is_some());
+    }
+
+    #[test]
+    fn packets_come_by_no_queue_outside_the_table_and_no_idle_interface() {
+        let mut before = host(&[0, 1]).with(service(1), Vec::new());
+        let (mut idle_link, mut idle_rps) = (before.link[0].clone(), before.softirq.rps[0].clone());
+        (idle_link.interface, idle_rps.interface) = ("eth1".to_owned(), "eth1".to_owned());
+        for queue in idle_rps.queues.expect_mut() {
+            queue.cpus = Known::Value(CpuSet::from_iter([3]));
+        }
+        before.link.push(idle_link);
+        before.softirq.rps.push(idle_rps);
+        let with_packets = |mut path: PacketPath, packets: [u64; 2]| {
+            for (link, packets) in path.link.iter_mut().zip(packets) {
+                link.totals = Known::Value([("rx_packets".to_owned(), packets)].into());
+            }
+            path
+        };
+        let before = with_packets(before, [0, 0]);
+        let cpus = |now: &PacketPath| {
+            let cpus = HostView::twice(&before, now).receive_cpus(&now.socket.services()[0]);
+            cpus.map(|cpus| cpus.to_string())
+        };
+        let mut now = with_packets(later(&before), [1_000_000, 50]);
+        assert_eq!(cpus(&now).as_deref(), Some("0-1"));
+        assert_eq!(cpus(&with_packets(now.clone(), [50, 50])).as_deref(), Some("0-1,3"), "all are idle");
+        now.softirq.rps[1].queues = Known::unknown("gone");
+        assert_eq!(cpus(&now).as_deref(), Some("0-1"), "CPUs of an idle interface do not matter");
+        let mut unknown = now.clone();
+        unknown.softirq.rps[0].queues.expect_mut().remove(1);
+        unknown.irq.interfaces = vectors(30, &[0, 1]);
+        assert_eq!(cpus(&unknown), None, "RPS of a queue is unknown");
+        now.link[0].device = Known::Value(DeviceKind::Hardware);
+        now.rss = vec![rss("eth0", 1)];
+        assert_eq!(cpus(&now).as_deref(), Some("0"));
+        now.rss[0].ntuple = Known::Value(Some(vec![ntuple_rule(1)]));
+        assert_eq!(cpus(&now).as_deref(), Some("0-1"), "a rule directs packets to the other queue");
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn check_below_queues(view: &HostView<'_>) -> Vec<RuleMatch> {
 }
 
 fn match_below_queues(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
-    let cpus = view.now.receive_cpus(service)?;
+    let cpus = view.receive_cpus(service)?;
     if service.sockets.len() >= cpus.len() || shares_one_socket(view, service) {
         return None;
     }

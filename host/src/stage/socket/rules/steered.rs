@@ -58,7 +58,7 @@ fn check_mismatch(view: &HostView<'_>) -> Vec<RuleMatch> {
 }
 
 fn match_mismatch(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
-    let receive_cpus = view.now.receive_cpus(service);
+    let receive_cpus = view.receive_cpus(service);
     let mut rule_match = RuleMatch::new(Severity::Medium, String::new()).costs_per(CostUnit::UdpDatagram);
     let (mut misplaced_count, mut silent_count) = (0, 0);
     for socket in &service.sockets {

@@ -105,7 +105,7 @@ fn match_services(
     describe: impl Fn(&CpuSet) -> String,
 ) -> Vec<RuleMatch> {
     let match_service = |service: &ServiceSockets| {
-        let (severity, receive_cpus) = (severity(service)?, view.now.receive_cpus(service)?);
+        let (severity, receive_cpus) = (severity(service)?, view.receive_cpus(service)?);
         let threads = view.threads_of(service);
         let selected_threads: Vec<&ServingThread> =
             threads.iter().copied().filter(|thread| selects(thread, &receive_cpus)).collect();

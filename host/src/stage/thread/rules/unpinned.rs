@@ -78,7 +78,7 @@ fn choose_cpus(
         let socket = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
         socket.incoming_cpu().filter(|cpu| online.contains(*cpu))
     };
-    let receive_cpus = view.now.receive_cpus(service).filter(|cpus| cpus.len() >= threads.len());
+    let receive_cpus = view.receive_cpus(service).filter(|cpus| cpus.len() >= threads.len());
     let cpus: Vec<u32> = receive_cpus.as_ref().unwrap_or(online).iter().collect();
     let cpu_cycle = cpus.iter().cycle().copied();
     threads.iter().zip(cpu_cycle).map(|(thread, cpu)| requested_cpu(thread).unwrap_or(cpu)).collect()
