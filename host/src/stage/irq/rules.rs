@@ -45,7 +45,11 @@ fn with_cost(rule_match: RuleMatch, view: &HostView<'_>, cpus: impl Iterator<Ite
 }
 
 /// Adds the changes that spread the vectors over CPUs.
-fn add_spread_changes(rule_match: RuleMatch, path: &PacketPath, interface: &str) -> RuleMatch {
+pub(in crate::stage) fn add_spread_changes(
+    rule_match: RuleMatch,
+    path: &PacketPath,
+    interface: &str,
+) -> RuleMatch {
     match spread::plan(path, interface) {
         Some(plan) => add_changes(rule_match, path, interface, &plan),
         None => rule_match,

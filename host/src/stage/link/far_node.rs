@@ -1,10 +1,10 @@
 //! Whether packets are processed on the NUMA node of their NIC.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::LinkState;
 use crate::finding::{Rule, RuleMatch};
-use crate::stage::irq::owner::add_owners;
+use crate::stage::irq::rules::add_spread_changes;
 use crate::stage::{HostView, spread};
 use crate::{CpuSet, Severity};
 
@@ -17,7 +17,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
     published_ratio: Some(1.4),
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "all",
-    remedy: "Send the interrupts of its queues to CPUs of its node, and have the service's threads run there; or let the \
+    remedy: "Send the interrupts of its queues to CPUs of its node first, and have the service's threads run there; or let the \
              service listen on a NIC of the node it runs on.",
     caveats: "The CPUs of the NIC's node are kept for another NIC, or the service's threads are bound to the \
               other node. If irqbalance runs, first make it leave these interrupts alone, or it reverts the \
@@ -31,10 +31,9 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let node_cpus = machine.cpus_of(nic_node).filter(|cpus| !cpus.is_empty())?;
     let cpus = polling_cpus(view, link)?;
     let usable = spread::usable_cpus(view.now)?;
-    let free_cpus: CpuSet = node_cpus.iter().filter(|cpu| usable.contains(*cpu)).collect();
     let is_near = cpus.iter().any(|cpu| node_cpus.contains(cpu));
     // If all CPUs of its node are isolated, the interrupts are on another node on purpose.
-    if cpus.is_empty() || is_near || free_cpus.is_empty() {
+    if cpus.is_empty() || is_near || !node_cpus.iter().any(|cpu| usable.contains(cpu)) {
         return None;
     }
     let nodes: BTreeSet<u32> = cpus.iter().map(|cpu| machine.node_of(cpu)).collect::<Option<_>>()?;
@@ -57,7 +56,7 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
             node_cpus.to_string(),
             format!("/sys/devices/system/node/node{nic_node}/cpulist"),
         );
-    Some(move_to_node(rule_match, view, link, nic_node, &free_cpus))
+    Some(add_spread_changes(rule_match, view.now, &link.interface))
 }
 
 /// The CPUs that poll the receive queues of the interface; `None` unless all CPUs are known.
@@ -66,25 +65,4 @@ fn polling_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
     let cpu_sets = (0..queues).map(|queue| view.now.napi_cpus(&link.interface, queue));
     let cpu_sets: Option<Vec<CpuSet>> = cpu_sets.collect();
     cpu_sets.map(|sets| sets.into_iter().flat_map(CpuSet::into_iter).collect())
-}
-
-/// Moves the vector of each receive queue to a CPU of the node, in turn.
-fn move_to_node(
-    rule_match: RuleMatch,
-    view: &HostView<'_>,
-    link: &LinkState,
-    node: u32,
-    node_cpus: &CpuSet,
-) -> RuleMatch {
-    let vectors = view.now.irq.vectors(&link.interface).iter();
-    let receive_vectors = vectors.filter(|vector| vector.receive_queue.is_some());
-    let cpus = spread::order(&view.now.machine, node_cpus, Some(node), &BTreeMap::new());
-    let mut moves: Vec<_> = receive_vectors.zip(cpus.into_iter().cycle()).collect();
-    moves.retain(|(vector, _)| !vector.is_managed());
-    let irqs: Vec<u32> = moves.iter().map(|(vector, _)| vector.irq).collect();
-    let mut rule_match = add_owners(rule_match, view.now, &irqs);
-    for (vector, cpu) in moves {
-        rule_match = rule_match.move_vector(vector, cpu);
-    }
-    rule_match
 }
