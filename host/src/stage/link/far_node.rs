@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::LinkState;
 use crate::finding::{Rule, RuleMatch};
 use crate::stage::irq::rules::add_spread_changes;
+use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, spread};
 use crate::{CpuSet, Severity};
 
@@ -37,6 +38,9 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         return None;
     }
     let nodes: BTreeSet<u32> = cpus.iter().map(|cpu| machine.node_of(cpu)).collect::<Option<_>>()?;
+    if are_threads_bound(view, &nodes) {
+        return None;
+    }
     let node_names: Vec<String> = nodes.iter().map(u32::to_string).collect();
     let title = format!(
         "{} is on NUMA node {nic_node}, and the interrupts of its queues go to CPUs of node {} only",
@@ -57,6 +61,17 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
             format!("/sys/devices/system/node/node{nic_node}/cpulist"),
         );
     Some(add_spread_changes(rule_match, view.now, &link.interface))
+}
+
+/// Whether the threads of all services that matter may run on these nodes only, so that their packets
+/// belong there.
+fn are_threads_bound(view: &HostView<'_>, nodes: &BTreeSet<u32>) -> bool {
+    let services = view.udp_services().filter(|service| view.matters(service));
+    let threads: Vec<&ServingThread> = services.flat_map(|service| view.threads_of(service)).collect();
+    let is_inside = |cpu| view.now.machine.node_of(cpu).is_some_and(|node| nodes.contains(&node));
+    let is_bound =
+        |thread: &&ServingThread| thread.allowed.value().is_some_and(|allowed| allowed.iter().all(is_inside));
+    !threads.is_empty() && threads.iter().all(is_bound)
 }
 
 /// The CPUs that poll the receive queues of the interface; `None` unless all CPUs are known.

@@ -331,6 +331,17 @@ fn isolated_cpus_get_no_interrupts_of_their_node() {
 }
 
 #[test]
+fn interrupts_on_the_node_of_all_serving_threads_are_not_reported() {
+    let mut path = on_nodes(&[4, 5]);
+    path.socket.services = Known::Value(vec![service(SocketProtocol::Udp, true, Known::Value(false))]);
+    for (allowed, count) in [("4-7", 0), ("4-8", 1), ("0-7", 1)] {
+        path.thread.serving =
+            Known::Value(vec![sample::thread(51, 700, "5"), sample::thread(52, 700, allowed)]);
+        assert_eq!(far_node::RULE.once(&path).len(), count, "{allowed}");
+    }
+}
+
+#[test]
 fn local_or_unknown_interrupt_nodes_are_not_reported() {
     assert!(far_node::RULE.once(&on_nodes(&[0, 5])).is_empty());
     assert!(far_node::RULE.once(&on_nodes(&[4])).is_empty(), "the vector of one queue is unknown");
