@@ -81,7 +81,7 @@ fn match_single(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueC
     if queues != 1 || cpus.usable < 2 {
         return None;
     }
-    let is_important = matters(view, link);
+    let is_important = matters(view, link, "rx_packets");
     let severity = |can_grow: bool| match (can_grow, is_important) {
         (true, true) => Severity::High,
         (true, false) if cpus.usable >= 4 => Severity::Medium,
@@ -101,7 +101,7 @@ fn match_below_cpus(
     if queues < 2 || queues >= cpus.cores {
         return None;
     }
-    let is_important = matters(view, link);
+    let is_important = matters(view, link, "rx_packets");
     let severity = |can_grow: bool| match (can_grow, is_important) {
         (true, true) => Severity::Medium,
         (true, false) => Severity::Low,
@@ -129,10 +129,7 @@ fn match_queues(
         QueueRoom::More(from, to) => {
             let title = format!("{summary}, and its device offers {}", max_receive_channels(from));
             let rule_match = RuleMatch::new(severity(true), title).costs_packets_of(interface);
-            let rule_match = add_evidence(rule_match, link, cpus);
-            let setting = Setting::Channels { interface: interface.clone() };
-            let counts = |channels| pairs_value(&CHANNELS, channels);
-            return Some(rule_match.change(setting, Some(counts(&from)), counts(&to)));
+            return Some(with_channels(add_evidence(rule_match, link, cpus), interface, &from, &to));
         }
         QueueRoom::Full => "its device offers no more",
         QueueRoom::Fixed => "its driver does not let that be changed",
@@ -144,6 +141,16 @@ fn match_queues(
     let title = format!("{summary}, and {limit}: RPS can give the others work");
     let rule_match = RuleMatch::new(severity(false), title).costs_packets_of(interface);
     Some(add_evidence(rule_match, link, cpus))
+}
+
+pub(in crate::stage) fn with_channels(
+    rule_match: RuleMatch,
+    interface: &str,
+    from: &ChannelCounts,
+    to: &ChannelCounts,
+) -> RuleMatch {
+    let setting = Setting::Channels { interface: interface.to_owned() };
+    rule_match.change(setting, Some(pairs_value(&CHANNELS, from)), pairs_value(&CHANNELS, to))
 }
 
 fn max_receive_channels(channels: ChannelCounts) -> u32 {
@@ -175,6 +182,25 @@ fn room(link: &LinkState, queues: u32, limit: u32) -> Option<QueueRoom> {
     (max_receive_channels(channels) <= queues).then_some(QueueRoom::Full)
 }
 
+/// The current channels of an interface with one transmit queue, and those with more transmit
+/// queues: the channels that [`SINGLE`] proposes, or more channels that only transmit.
+pub(in crate::stage) fn transmit_room(
+    view: &HostView<'_>,
+    link: &LinkState,
+) -> Option<(ChannelCounts, ChannelCounts)> {
+    let cpus = count_cpus(view)?;
+    let cores = cpus.cores.max(cpus.usable.min(2));
+    match room(link, 1, cores) {
+        Some(QueueRoom::More(from, to)) if to.combined > from.combined || to.tx > from.tx => Some((from, to)),
+        _ => {
+            let channels = (*link.channels.value()?)?;
+            let tx = cores.min(channels.tx_max);
+            (channels.combined == 0 && tx > channels.tx)
+                .then_some((channels, ChannelCounts { tx, ..channels }))
+        }
+    }
+}
+
 /// Whether RPS is set on any queue; `None` unless the CPUs of all queues are known.
 fn has_rps(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     let rps = view.now.softirq.rps.iter().find(|rps| rps.interface == link.interface)?;
@@ -184,11 +210,11 @@ fn has_rps(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     states.map(|states| states.into_iter().any(|set| set))
 }
 
-/// Whether the interface receives a large part of a queue's capacity, or the user named a service
-/// that was not idle.
-fn matters(view: &HostView<'_>, link: &LinkState) -> bool {
+/// Whether the interface receives or sends a large part of a queue's capacity, according to this
+/// counter, or the user named a service that was not idle.
+pub(in crate::stage) fn matters(view: &HostView<'_>, link: &LinkState, counter: &str) -> bool {
     let is_idle = traffic::is_quiet_now(view, &link.interface);
-    is_busy(view, link) || is_named(view) && !is_idle
+    is_busy(view, link, counter) || is_named(view) && !is_idle
 }
 
 fn is_named(view: &HostView<'_>) -> bool {
@@ -197,15 +223,15 @@ fn is_named(view: &HostView<'_>) -> bool {
 
 /// Whether packets use a large part of the queue's CPU. The best measured queue received 450,000
 /// packets per second.
-fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
+fn is_busy(view: &HostView<'_>, link: &LinkState, counter: &str) -> bool {
     /// Packets per second, between two readings; and on average since boot, which includes nights.
     const BUSY: f64 = 50_000.0;
     const BUSY_ON_AVERAGE: f64 = 10_000.0;
-    if let Some(rate) = view.rate(|path| path.link_of(&link.interface)?.total("rx_packets")) {
+    if let Some(rate) = view.rate(|path| path.link_of(&link.interface)?.total(counter)) {
         return rate >= BUSY;
     }
     let Known::Value(uptime_seconds) = view.now.uptime_seconds else { return false };
-    link.total("rx_packets").is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime_seconds)
+    link.total(counter).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime_seconds)
 }
 
 fn add_evidence(rule_match: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch {
