@@ -61,7 +61,14 @@ fn match_unpinned(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet
     let target_cpus = choose_cpus(view, service, &unpinned_threads, online);
     let rule_match = RuleMatch::new(severity, title).costs_per(CostUnit::UdpDatagram);
     let rule_match = super::with_allowed_cpus(rule_match, &unpinned_threads);
-    Some(unpinned_threads.iter().zip(target_cpus).fold(rule_match, |rule_match, (thread, cpu)| {
+    // The softirqs of all packets would leave a server's only thread no time under overload.
+    let takes_all_packets = |cpu: u32| {
+        let cpus = Some(CpuSet::from_iter([cpu]));
+        view.now.link.iter().any(|link| view.now.softirq_cpus(&link.interface) == cpus)
+    };
+    let targets = unpinned_threads.iter().zip(target_cpus);
+    let targets = targets.filter(|(_, cpu)| threads.len() > 1 || !takes_all_packets(*cpu));
+    Some(targets.fold(rule_match, |rule_match, (thread, cpu)| {
         rule_match.command(format!("taskset -pc {cpu} {}", thread.tid))
     }))
 }
@@ -103,6 +110,19 @@ mod tests {
         let options = crate::stage::socket::SocketOptions { incoming_cpu: Some(3), ..Default::default() };
         path.service().sockets[0].options = Known::Value(Some(options));
         assert_eq!(UNPINNED.once(&path)[0].commands[0], "taskset -pc 3 51");
+    }
+
+    #[test]
+    fn the_only_thread_is_not_pinned_to_the_cpu_of_all_packets() {
+        let commands = |receive: &[u32], threads: &[u32]| {
+            let threads = threads.iter().map(|tid| thread(*tid, 700, "0-3")).collect();
+            let mut path = host(receive).with(service(1), threads);
+            path.softirq.rps[0].threaded = Known::Value(Some(false));
+            UNPINNED.once(&path).remove(0).commands
+        };
+        assert_eq!(commands(&[2], &[51]), Vec::<String>::new());
+        assert_eq!(commands(&[2, 3], &[51]), ["taskset -pc 2 51"]);
+        assert_eq!(commands(&[2], &[51, 52]), ["taskset -pc 0 51", "taskset -pc 1 52"]);
     }
 
     #[test]
