@@ -1,13 +1,10 @@
 //! A server's only thread on the CPU that processes all packets.
 
-use std::collections::BTreeMap;
-
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::socket::ServiceSockets;
 use crate::stage::softirq::traffic;
 use crate::stage::spread;
-use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
 
 pub(in crate::stage) const RULE: Rule = Rule {
@@ -49,7 +46,7 @@ fn match_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet)
     if service.local.ip().is_loopback() {
         return None;
     }
-    let thread = only_thread(path, service)?;
+    let &[thread] = view.threads_of(service).as_slice() else { return None };
     let allowed = thread.allowed.value()?;
     let (interface, cpus) = path.link.iter().find_map(|link| {
         let cpus = path.softirq_cpus(&link.interface)?;
@@ -78,16 +75,6 @@ fn match_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet)
             )
             .command(format!("taskset -pc {near_cpus} {}", thread.tid)),
     )
-}
-
-fn only_thread<'a>(path: &'a PacketPath, service: &ServiceSockets) -> Option<&'a ServingThread> {
-    let threads: BTreeMap<u32, &ServingThread> = service
-        .sockets
-        .iter()
-        .flat_map(|socket| path.thread.threads_of_socket(socket.inode))
-        .map(|thread| (thread.tid, thread))
-        .collect();
-    threads.values().next().copied().filter(|_| threads.len() == 1)
 }
 
 /// The other CPUs of the same node, or all other CPUs.
