@@ -17,7 +17,10 @@ const DIRECTORIES: [&str; 5] = [
 /// Capabilities for `boost run`: BPF programs, copies of sockets, another user for the copies.
 const CAPABILITIES: &str = "CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE CAP_SYS_RESOURCE CAP_SYS_NICE \
                             CAP_SETUID CAP_SETGID CAP_SETPCAP CAP_KILL CAP_DAC_OVERRIDE";
-const SYSTEM_CALLS: &str = "bpf perf_event_open pidfd_open pidfd_getfd pidfd_send_signal setns capset";
+const SYSTEM_CALLS: &str = "bpf perf_event_open pidfd_open pidfd_getfd pidfd_send_signal setns capset \
+                            sched_setaffinity sched_setscheduler";
+/// For setpriv, which gives the copies the user of the unit.
+const USER_CALLS: &str = "setresuid setresgid setgroups";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaUnit {
@@ -236,9 +239,10 @@ impl ServiceSection {
             );
         }
         if self.last("SystemCallFilter").is_some() {
+            let user_calls = self.last("User").map(|_| format!(" {USER_CALLS}")).unwrap_or_default();
             change(
                 "SystemCallFilter",
-                SYSTEM_CALLS,
+                &format!("{SYSTEM_CALLS}{user_calls}"),
                 Some("linerate's own, which the filter allows the copies, too"),
             );
         }
@@ -311,7 +315,7 @@ mod tests {
                  --bounding-set=-all,+net_bind_service,+sys_time --inh-caps=-all,+net_bind_service \
                  --ambient-caps=-all,+net_bind_service -- /opt/ntpd $OPTIONS\n\
                  Delegate=yes\nNotifyAccess=all\nKillMode=mixed\nProtectControlGroups=no\nCapabilityBoundingSet={CAPABILITIES}\n\
-                 SystemCallFilter={SYSTEM_CALLS}\nRestrictAddressFamilies=AF_NETLINK\n"
+                 SystemCallFilter={SYSTEM_CALLS} {USER_CALLS}\nRestrictAddressFamilies=AF_NETLINK\n"
             )
         );
         assert_eq!(unit.notes.len(), 6, "{:?}", unit.notes);
@@ -331,6 +335,8 @@ mod tests {
             ("IgnoreSIGPIPE=no\n", "--replicas 2 -- /bin/x\n"),
             ("WatchdogSec=1min\n", "\nWatchdogSec=0\n"),
             ("KillMode=process\n", "Delegate=yes\n"),
+            ("SystemCallFilter=~@resources\n", " sched_setaffinity sched_setscheduler\n"),
+            ("User=nobody\nSystemCallFilter=~@privileged\n", " setresuid setresgid setgroups\n"),
             ("", "Delegate=yes\nKillMode=mixed\n"),
         ] {
             let text = format!("[Service]\nExecStart=/bin/x\n{lines}");
