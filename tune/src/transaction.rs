@@ -229,7 +229,9 @@ impl<'w> TuneTransaction<'w> {
         if setting.same(&from, to) {
             return self.record_already(setting, from);
         }
-        self.check_unchanged(setting, planned, &from)?;
+        if !self.tracked(setting).is_some_and(|tracked| tracked.is_of_closed_sockets(&from, to)) {
+            self.check_unchanged(setting, planned, &from)?;
+        }
         let noted = self.record_dependents(target, setting)?;
         let rooms = [&from, to].into_iter().flat_map(|value| room_for(self.id, setting, value));
         self.reserve_space(rooms.chain(noted))?;

@@ -1,5 +1,8 @@
 //! The state of a tune, computed from its records.
 
+use std::collections::BTreeSet;
+
+use linerate_host::setting::SteeringTable;
 use linerate_host::stats::ComparisonVerdict;
 use linerate_host::{Setting, SettingValue};
 
@@ -253,6 +256,19 @@ impl TrackedSetting {
                     .any(|candidate| self.setting.same(candidate, value) || is_intermediate(candidate))
             }
         }
+    }
+
+    /// Whether it is the steering of a reuseport group whose sockets have all closed, and `to` is a
+    /// table of other sockets. Their group is a new one, without steering.
+    pub fn is_of_closed_sockets(&self, current: &SettingValue, to: &SettingValue) -> bool {
+        let cookies = |value: &SettingValue| {
+            let table = value.as_str().parse::<SteeringTable>().ok()?;
+            Some(table.by_cpu.into_values().flatten().collect::<BTreeSet<u64>>())
+        };
+        let (steered, new) = (self.wanted.as_ref().and_then(cookies), cookies(to));
+        matches!(self.setting, Setting::Steering { .. })
+            && current.as_str() == "none"
+            && steered.zip(new).is_some_and(|(steered, new)| steered.is_disjoint(&new))
     }
 
     fn is_settled(&self) -> bool {

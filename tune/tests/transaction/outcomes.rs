@@ -1,5 +1,6 @@
 //! Reports about changes that are refused, that others changed, or that are gone.
 
+use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, HostRecording, Setting, SettingError, SettingValue};
 use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoReason::Asked;
@@ -381,6 +382,23 @@ fn undo_of_a_reopened_tune_restores_the_first_original_values() {
     let error =
         TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("the tune is undone");
     assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));
+}
+
+#[test]
+fn new_sockets_of_a_group_are_steered_again_but_no_group_that_another_program_released() {
+    let calls = ("/calls/steering/udp/127.0.0.1:53.json", "\"none\"");
+    let host = Host::scripted([("/proc/sys/kernel/random/boot_id", "boot-1\n"), calls]);
+    let local = "127.0.0.1:53".parse().expect("an address");
+    let steering = Setting::Steering { namespace: 1, protocol: SocketProtocol::Udp, local };
+    let scratch = Scratch::new();
+    tune(&scratch, &host, begin(), &steering, "by-cpu 0:1 1:2");
+    steering.write(&host, &value("none")).expect("scripted");
+    let mut writer = scratch.lock();
+    let mut transaction = TuneTransaction::reopen(&mut writer, &host, 1, &plan(0)).expect("reopened");
+    let error = transaction.change(&host, &steering, &value("by-cpu 0:1 1:3")).expect_err("released");
+    assert!(matches!(error, TuneError::ChangedSince { .. }), "{error}");
+    let result = transaction.change(&host, &steering, &value("by-cpu 0:3 1:4"));
+    assert!(matches!(result, Ok(ChangeOutcome::Made)), "{result:?}");
 }
 
 #[test]

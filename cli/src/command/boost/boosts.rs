@@ -94,7 +94,9 @@ pub(super) fn find_by_server(
     };
     let is_continuable = |tune: &&RecordedTune| {
         let is_unchanged = |change: &PlannedChange| {
-            tune.tracked(&change.setting).is_none_or(|tracked| tracked.expects(&change.from))
+            tune.tracked(&change.setting).is_none_or(|tracked| {
+                tracked.expects(&change.from) || tracked.is_of_closed_sockets(&change.from, &change.to)
+            })
         };
         tune.is_open()
             && tune.undo.is_none()
