@@ -152,11 +152,15 @@ impl BoostWatch<'_> {
                 return Ok(Some(end_event));
             }
         }
-        if !self.looks.take(Instant::now()) {
-            return Ok(None);
+        let (is_first, is_due) = (self.known.is_none(), self.looks.take(Instant::now()));
+        if is_due {
+            self.observe();
         }
-        self.observe();
-        self.fix()
+        // The boosted server may have ended before, and another be there now.
+        if is_first && pins::have_ended(self.host, self.pins) {
+            return Ok(Some(WatchEvent::Ended));
+        }
+        if is_due { self.fix() } else { Ok(None) }
     }
 
     fn take_sample(&self) -> ServerSample {

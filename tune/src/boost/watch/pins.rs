@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::journal::RecordedTune;
 use linerate_host::setting::SteeringTable;
-use linerate_host::{CpuSet, Known, Setting};
+use linerate_host::stage::thread::TaskStat;
+use linerate_host::{CpuSet, Host, Known, Setting};
 
 use super::sample::ServerSample;
 use crate::boost::ObservedServer;
@@ -27,6 +28,15 @@ pub(super) fn pinned_threads(tune: &RecordedTune) -> Vec<PinnedThread> {
         Some(PinnedThread { pid, tid, started, cpus })
     };
     tune.tracked.iter().filter_map(pin).collect()
+}
+
+/// Whether threads were pinned, and none of them lives.
+pub(super) fn have_ended(host: &Host, pins: &[PinnedThread]) -> bool {
+    let has_ended = |pin: &PinnedThread| match TaskStat::of_thread(host, pin.pid, pin.tid) {
+        Ok(task) => task.ended || task.started != Some(pin.started),
+        Err(error) => error.is_gone(),
+    };
+    !pins.is_empty() && pins.iter().all(has_ended)
 }
 
 /// Keeps only those guessed sockets of a reader that receive the packets of its CPU: a master or
@@ -87,14 +97,29 @@ mod tests {
     use super::super::snapshot::tests::{reader, server};
     use super::*;
 
+    fn pin(pid: u32, cpu: u32) -> PinnedThread {
+        PinnedThread { pid, tid: pid, started: pid.into(), cpus: [cpu].into_iter().collect() }
+    }
+
+    #[test]
+    fn pinned_threads_have_ended_when_none_lives_or_other_threads_have_their_ids() {
+        let stat = |pid: u32, state: &str, started: u64| {
+            let line = format!("{pid} (nsd) {state} 1 1 1 0 -1 0 1 0 0 0 5 3 0 0 20 0 2 0 {started} 8 9\n");
+            (format!("/proc/{pid}/task/{pid}/stat"), line)
+        };
+        for (threads, expected) in [
+            (vec![], true),
+            (vec![stat(51, "S", 99), stat(52, "Z", 52)], true),
+            (vec![stat(51, "S", 99), stat(52, "S", 52)], false),
+        ] {
+            let host = Host::scripted(threads.clone());
+            assert_eq!(have_ended(&host, &[pin(51, 0), pin(52, 1)]), expected, "{threads:?}");
+            assert!(!have_ended(&host, &[]));
+        }
+    }
+
     #[test]
     fn adopt_returns_workers_that_died_before_the_watch() {
-        let pin = |pid: u32, cpu: u32| PinnedThread {
-            pid,
-            tid: pid,
-            started: pid.into(),
-            cpus: [cpu].into_iter().collect(),
-        };
         let sample =
             ServerSample { threads: [50, 51].map(|pid| (pid, pid)).into(), ..ServerSample::default() };
         let mut observation = server(
