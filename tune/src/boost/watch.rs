@@ -77,7 +77,8 @@ pub fn watch(
     stop: &dyn Fn() -> bool,
     report: &mut dyn FnMut(WatchEvent),
 ) -> Result<(), TuneError> {
-    let pins = store.read()?.tune(tune).map(|tune| pins::pinned_threads(&tune)).unwrap_or_default();
+    let recorded = store.read()?.tune(tune);
+    let pins = recorded.as_ref().map(pins::pinned_threads).unwrap_or_default();
     let mut watch = BoostWatch {
         host,
         tune: JournaledTune::of(store, tune),
@@ -90,7 +91,8 @@ pub fn watch(
         sample: ServerSample::default(),
         dead: Vec::new(),
         looks: LookSchedule::default(),
-        needs_fix: false,
+        // Changes that were refused are tried again.
+        needs_fix: recorded.is_some_and(|tune| tune.is_unfinished()),
         waiting: Vec::new(),
         last_warning: None,
     };
@@ -243,7 +245,7 @@ impl BoostWatch<'_> {
         };
         let new_readers = server.readers.iter().filter(to_pin);
         self.waiting.extend(new_readers.map(found_event));
-        self.needs_fix = !self.waiting.is_empty() || snapshot::feeds_unread_sockets(&server);
+        self.needs_fix |= !self.waiting.is_empty() || snapshot::feeds_unread_sockets(&server);
         if self.needs_fix {
             self.looks.begin(Instant::now());
         }

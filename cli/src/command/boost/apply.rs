@@ -106,7 +106,7 @@ impl BoostRun {
         }
         let (tune, until) = (applied_tune.id, applied_tune.run.until);
         match until {
-            _ if self.apply_args.watch => self.watch(tune, &discovered.result.server).map(|()| status),
+            _ if self.apply_args.watch => self.watch(tune, &discovered.result.server, status),
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
                 let state_dir = &self.target.state_dir;
                 let is_undone =
@@ -346,8 +346,8 @@ impl BoostRun {
         }
     }
 
-    /// Watches, and boosts the server again after a restart.
-    fn watch(&mut self, mut tune: u64, server: &ObservedServer) -> Result<()> {
+    /// Watches, and boosts the server again after a restart. Returns the status of the last boost.
+    fn watch(&mut self, mut tune: u64, server: &ObservedServer, mut status: ExitCode) -> Result<ExitCode> {
         let server = KnownServer::from_observed(&self.host, server);
         while watch_loop::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
             == WatchOutcome::Ended
@@ -356,16 +356,18 @@ impl BoostRun {
                 "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).",
                 server.port
             );
-            let Some(discovered) = self.await_restart(&server)? else { return Ok(()) };
+            let Some(discovered) = self.await_restart(&server)? else { return Ok(status) };
             let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
             let no_measurement = Err("the server was started again".to_owned());
-            let (_, is_kept) = self.report(&discovered, &mut applied_tune, flows.as_ref(), no_measurement)?;
-            if !is_kept || applied_tune.broke_off.is_some() {
-                return Ok(());
+            let is_kept;
+            (status, is_kept) =
+                self.report(&discovered, &mut applied_tune, flows.as_ref(), no_measurement)?;
+            if !is_kept {
+                return Ok(status);
             }
             tune = applied_tune.id;
         }
-        Ok(())
+        Ok(status)
     }
 
     /// Waits until the server runs again and needs changes; `None` after a signal.
