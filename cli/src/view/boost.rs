@@ -73,8 +73,13 @@ fn plan_verdict(report: &BoostPlanReport) -> (Tone, String) {
     }
     match refusal_summary(boost) {
         Some(why) => (Tone::Warn, format!("{name}: {delivery}. Nothing can be done from outside: {why}")),
-        None => (Tone::Good, format!("{name}: nothing to change; {delivery}.")),
+        None => (Tone::Good, nothing_to_change(report)),
     }
+}
+
+/// The verdict on a server that is as planned.
+pub(crate) fn nothing_to_change(report: &BoostPlanReport) -> String {
+    format!("{}: nothing to change; {}.", report.server.title(), delivery_text(&report.agreement))
 }
 
 fn delivery_tiles(agreement: &Known<DeliveryAgreement>) -> Vec<Tile> {

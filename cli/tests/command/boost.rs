@@ -121,6 +121,15 @@ fn status_lists_an_applied_boost_and_undo_restores_the_server() {
     // Status does not report declined pins as missing.
     expect(&host, 0, &["apply", "--port", PORT, "--yes", "--anyway", "--no-pin"]);
     expect(&host, 0, &["status"]);
+
+    // What cannot be changed does not hide the boost that is in effect.
+    expect(&host, 0, &["undo", "--port", PORT]);
+    expect(&host, 0, &["apply", "--port", PORT, "--yes", "--anyway", "--by-incoming-cpu"]);
+    for words in [&["apply", "--yes"][..], &["plan"]] {
+        let arguments = [words, &["--port", PORT, "--by-incoming-cpu"]].concat();
+        let (out, _) = expect(&host, 0, &arguments);
+        assert!(out.contains("nothing to change"), "{out}");
+    }
 }
 
 #[test]

@@ -139,21 +139,24 @@ impl BoostRun {
 
     /// The changes are in effect already, or nothing can be done.
     fn report_nothing_to_change(&mut self, discovered: &Envelope<BoostPlanReport>) -> Result<ExitCode> {
-        if let Some(reason) = view::boost::refusal_summary(&discovered.result.boost) {
+        let server = &discovered.result.server;
+        let boost = boosts::of_server(&self.target.state_dir.store(), &self.host, server, &self.target)?;
+        if boost.is_none()
+            && let Some(reason) = view::boost::refusal_summary(&discovered.result.boost)
+        {
             return self.refuse(discovered, &format!("nothing can be done from outside: {reason}"));
         }
         if self.json != Some(OutputTarget::Stdout) {
-            let document = view::boost::plan(discovered, false);
-            let verdict = Document { verdict: document.verdict, ..Document::default() };
-            output::print(&text::text(&verdict, TextStyle::stdout()))?;
+            let verdict = view::boost::nothing_to_change(&discovered.result);
+            let document = Document { verdict, ..Document::default() };
+            output::print(&text::text(&document, TextStyle::stdout()))?;
         }
         self.write_unchanged(discovered, None)?;
-        match boosts::latest(&self.target.state_dir.store().read()?, &self.target) {
-            Some(tune) if self.apply_args.watch => self.watch(tune, &discovered.result.server)?,
+        match boost {
+            Some(tune) if self.apply_args.watch => self.watch(tune, server, ExitCode::SUCCESS),
             None if self.apply_args.watch => bail!("there is no boost in effect to watch"),
-            _ => {}
+            _ => Ok(ExitCode::SUCCESS),
         }
-        Ok(ExitCode::SUCCESS)
     }
 
     /// Makes the changes. Returns the clients before and after, too; `None` if they cannot be counted.

@@ -8,7 +8,7 @@ use linerate_tune::boost::discovery::ServerGroup;
 use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::journal::record::UndoReason;
 use linerate_tune::journal::tune::TrackedSetting;
-use linerate_tune::journal::{Journal, JournalWriter, RecordedTune};
+use linerate_tune::journal::{Journal, JournalWriter, RecordedTune, StateStore};
 use linerate_tune::plan::PlannedChange;
 use linerate_tune::{TunePlan, transaction};
 
@@ -55,6 +55,19 @@ pub(super) fn latest(journal: &Journal, target: &BoostTargetArgs) -> Option<u64>
     let tunes = journal.tunes();
     let boosts = of_target(&tunes, target);
     boosts.into_iter().rev().find(|tune| tune.is_open()).map(|tune| tune.begun.tune)
+}
+
+/// The number of the latest boost of this server that is in effect.
+pub(super) fn of_server(
+    store: &StateStore,
+    host: &Host,
+    server: &ObservedServer,
+    target: &BoostTargetArgs,
+) -> Result<Option<u64>> {
+    let tunes = store.read()?.tunes();
+    let mut boosts = of_target(&tunes, target).into_iter().rev();
+    let boost = boosts.find(|tune| tune.is_open() && !has_ended(tune, host, server));
+    Ok(boost.map(|tune| tune.begun.tune))
 }
 
 /// Which kinds of changes the boost made: the plan for its server now has no others.
@@ -112,21 +125,24 @@ fn has_process(server: &ObservedServer, pid: u32) -> bool {
     server.processes.iter().any(|process| process.pid == pid)
 }
 
-/// Closes the boosts of an ended server on the same ports, because none of their settings is left.
-pub(super) fn close_ended(writer: &mut JournalWriter, host: &Host, server: &ObservedServer) -> Result<()> {
+/// Whether none of the settings of a boost on the ports of this server is left.
+fn has_ended(tune: &RecordedTune, host: &Host, server: &ObservedServer) -> bool {
     let is_gone = |tracked: &TrackedSetting| match tracked.setting.read(host) {
         Err(error) => error.is_gone(),
         // A restarted server has a group with the same address.
         Ok(current) => matches!(tracked.setting, Setting::Steering { .. }) && !tracked.expects(&current),
     };
-    let has_ended = |tune: &&RecordedTune| {
-        tune.is_open()
-            && is_boost_goal(&tune.begun.goal)
-            && tune.begun.namespace.is_none_or(|namespace| namespace == server.namespace)
-            && port(tune).is_some_and(|port| server.udp_ports().contains(&port))
-            && tune.tracked.iter().all(is_gone)
-    };
-    let ended_tunes: Vec<u64> = writer.tunes().iter().filter(has_ended).map(|tune| tune.begun.tune).collect();
+    tune.is_open()
+        && is_boost_goal(&tune.begun.goal)
+        && tune.begun.namespace.is_none_or(|namespace| namespace == server.namespace)
+        && port(tune).is_some_and(|port| server.udp_ports().contains(&port))
+        && tune.tracked.iter().all(is_gone)
+}
+
+/// Closes the boosts of an ended server on the same ports.
+pub(super) fn close_ended(writer: &mut JournalWriter, host: &Host, server: &ObservedServer) -> Result<()> {
+    let ended_tunes = writer.tunes().iter().filter(|tune| has_ended(tune, host, server));
+    let ended_tunes: Vec<u64> = ended_tunes.map(|tune| tune.begun.tune).collect();
     for tune in ended_tunes {
         transaction::undo(writer, host, Some(tune), UndoReason::Finished)?;
         status_line!("tune {tune} is closed: its server has ended");

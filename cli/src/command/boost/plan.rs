@@ -7,6 +7,7 @@ use linerate_host::{BackgroundThread, Host};
 use linerate_tune::boost::report::BoostPlanReport;
 
 use super::arguments::BoostTargetArgs;
+use super::boosts;
 use super::observation;
 use crate::command::results::write_result;
 use crate::document::Section;
@@ -24,6 +25,13 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     write_result(json.as_ref(), &envelope, || {
         let mut document = view::boost::plan(&envelope, target.full);
         let BoostPlanReport { server, boost, .. } = &envelope.result;
+        let in_effect = || {
+            let store = target.state_dir.existing_store().ok()?;
+            boosts::of_server(&store, &host, server, target).ok().flatten()
+        };
+        if boost.plan.changes.is_empty() && in_effect().is_some() {
+            document.verdict = view::boost::nothing_to_change(&envelope.result);
+        }
         if !boost.plan.changes.is_empty() {
             let text = match target.steering_refusal(server, &boost.plan) {
                 Some(reason) => format!("Nothing was changed, and apply refuses for now: {reason}."),
