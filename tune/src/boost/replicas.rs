@@ -167,13 +167,19 @@ pub fn groups(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaCgroup>, Repl
     Ok(groups)
 }
 
-/// Ends the copies that killed supervisors left on this port, or on any port. Returns the removed
-/// sets.
+/// Ends the copies that killed supervisors left on this port, or on any port. Copies whose port they
+/// were taking over are supervised again. Returns the removed sets.
 pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLeftover>, ReplicaError> {
     let mut removed = Vec::new();
     for group in groups(host, port)?.into_iter().filter(|group| !group.is_supervised(host)) {
-        let processes = group.processes().len();
+        let (processes, was_taking_over) = (group.processes().len(), group.is_taking_over());
         group.remove().map_err(ReplicaError::io("end the copies of a killed linerate process"))?;
+        let mut old_groups = if was_taking_over { groups(host, None)? } else { Vec::new() };
+        old_groups.retain(|old_group| old_group.ports.iter().any(|port| group.ports.contains(port)));
+        for old_group in old_groups {
+            // It has no mark if the port was not taken over yet.
+            let _ = old_group.lock_steering().and_then(|lock| lock.clear_replaced());
+        }
         removed.push(ReplicaLeftover { supervisor: group.supervisor, processes });
     }
     Ok(removed)

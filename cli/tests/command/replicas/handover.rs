@@ -53,17 +53,24 @@ fn assert_interrupted_replace_lets_the_supervisor_restart_its_copies(
     host: &ReplicaTestHost,
     old: &mut ReplicaRun,
 ) {
-    let before = host.copies();
-    let mut new = host.replace(&["--replicas", "1", "--drain", "60"], &[]);
-    new.until("1 replica on CPU");
-    signal(before[0], Signal::KILL);
-    old.until("Another linerate boost replace has taken the port over");
-    new.end(Signal::INT, 0);
-    old.until("copies that end are started again");
-    old.until("Copy 0 serves again");
-    assert!(host.copies().len() == 2 && host.copies().contains(&before[1]), "{before:?}");
-    let status = host.document(&["status"]);
-    assert_eq!(status["replicas"][0]["is_replaced"], false, "{status}");
+    for is_killed in [false, true] {
+        let before = host.copies();
+        let mut new = host.replace(&["--replicas", "1", "--drain", "60"], &[]);
+        new.until("1 replica on CPU");
+        signal(before[0], Signal::KILL);
+        old.until("Another linerate boost replace has taken the port over");
+        if is_killed {
+            new.kill();
+            host.expect(0, &["undo", "--port", PORT]);
+        } else {
+            new.end(Signal::INT, 0);
+        }
+        old.until("copies that end are started again");
+        old.until(" serves again");
+        assert!(host.copies().len() == 2 && host.copies().contains(&before[1]), "{before:?}");
+        let status = host.document(&["status"]);
+        assert_eq!(status["replicas"][0]["is_replaced"], false, "{status}");
+    }
 }
 
 /// Returns the run of the new copies.

@@ -367,6 +367,8 @@ impl ReplicaSet {
         }
         self.phase = SetPhase::Serving;
         self.events.push(ReplicaEvent::Resumed);
+        // The other copies may have left their table.
+        self.steered.values_mut().for_each(BTreeMap::clear);
         for copy in self.copies.iter_mut().filter(|copy| copy.process.is_none()) {
             copy.again_at = Some(Instant::now());
             copy.missing_since.get_or_insert_with(Instant::now);
