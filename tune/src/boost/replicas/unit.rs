@@ -113,7 +113,9 @@ impl ServiceSection {
         for entry in ini::entries(&text).filter(|entry| entry.section == "Service") {
             if entry.value.is_empty() {
                 self.0.retain(|(key, _)| key != entry.key);
-            } else {
+            }
+            // Without a value, this one means no capability (systemd.exec(5)).
+            if !entry.value.is_empty() || entry.key == "CapabilityBoundingSet" {
                 self.0.push((entry.key.to_owned(), entry.value.to_owned()));
             }
         }
@@ -164,11 +166,13 @@ impl ServiceSection {
             // A list that begins with ~ names the capabilities to remove.
             let is_removal = names.first().is_some_and(|name| name.starts_with('~'));
             let sign = if is_removal { "-" } else { "+" };
-            let signed_names =
+            let short_names =
                 names.iter().map(|name| name.trim_start_matches('~').trim_start_matches("cap_"));
-            let signed_names: Vec<String> = signed_names.map(|name| format!("{sign}{name}")).collect();
+            let signed_names =
+                short_names.filter(|name| !name.is_empty()).map(|name| format!("{sign}{name}"));
             let base = if is_removal { "+all" } else { "-all" };
-            (!names.is_empty()).then(|| format!("{base},{}", signed_names.join(",")))
+            let set: Vec<String> = std::iter::once(base.to_owned()).chain(signed_names).collect();
+            self.last(key).map(|_| set.join(","))
         };
         let mut words = Vec::new();
         if let Some(user) = self.last("User").filter(|_| !is_privileged) {
@@ -335,6 +339,9 @@ mod tests {
             ("IgnoreSIGPIPE=no\n", "--replicas 2 -- /bin/x\n"),
             ("WatchdogSec=1min\n", "\nWatchdogSec=0\n"),
             ("KillMode=process\n", "Delegate=yes\n"),
+            ("CapabilityBoundingSet=\n", "/usr/bin/setpriv --bounding-set=-all -- /bin/x\n"),
+            ("CapabilityBoundingSet=CAP_KILL\nCapabilityBoundingSet=\n", "\nCapabilityBoundingSet=CAP_BPF "),
+            ("CapabilityBoundingSet=~\n", "/usr/bin/setpriv --bounding-set=+all -- /bin/x\n"),
             ("SystemCallFilter=~@resources\n", " sched_setaffinity sched_setscheduler\n"),
             ("User=nobody\nSystemCallFilter=~@privileged\n", " setresuid setresgid setgroups\n"),
             ("", "Delegate=yes\nKillMode=mixed\n"),
