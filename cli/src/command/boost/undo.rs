@@ -35,10 +35,23 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     tune::undo_and_print(&target.state_dir, Some(number), target.full, target.json.as_deref())
 }
 
-/// Ends the copies that a killed `boost run` left. Returns whether there were any. Fails if there is
-/// nothing to undo but the copies of a running `boost run`.
+/// Ends the copies that a killed `boost run` left, unless they may be of another server than the
+/// boost. Returns whether there were any. Fails if there is nothing to undo but the copies of a
+/// running `boost run`.
 fn end_leftovers(port: Option<u16>, has_boost: bool) -> Result<bool> {
     let host = Host::live();
+    if port.is_none() && has_boost {
+        let mut leftovers = replicas::groups(&host, None).unwrap_or_default();
+        leftovers.retain(|group| !group.is_supervised(&host));
+        for group in leftovers {
+            let port = group.ports.first().map(|port| format!(" --port {port}")).unwrap_or_default();
+            status_line!(
+                "The replicas of linerate process {}, which was killed, still run: linerate boost undo{port} ends them.",
+                group.supervisor
+            );
+        }
+        return Ok(false);
+    }
     let removed = match replicas::remove_leftovers(&host, port) {
         // A container may see no control groups, and has no copies then.
         Err(ReplicaError::NoCgroups { .. }) => return Ok(false),
