@@ -44,7 +44,7 @@ pub(super) struct ServerTakeover {
 struct HeldGroup {
     local: SocketAddr,
     setting: Setting,
-    /// The table that keeps the datagrams on the old sockets.
+    /// The table that keeps the datagrams on the old sockets; since the switch, the last one before.
     table: SettingValue,
     /// Whether no program steered them before.
     is_new: bool,
@@ -173,10 +173,15 @@ impl ServerTakeover {
 
     /// Call it before datagrams are steered to the new copies. The supervisor of the old server
     /// steers nothing until the lock is dropped.
-    pub(super) fn begin_switch(&mut self) -> Result<Option<SwitchLock>, ReplicaError> {
+    pub(super) fn begin_switch(&mut self, host: &Host) -> Result<Option<SwitchLock>, ReplicaError> {
         let lock = self.supervised.as_ref().map(ReplicaCgroup::lock_steering).transpose();
         let lock = lock.map_err(ReplicaError::io("lock the control group of the old copies"))?;
-        self.is_switched = true;
+        if !std::mem::replace(&mut self.is_switched, true) {
+            // The supervisor of the old server steers copies that it restarts.
+            for group in self.groups.iter_mut().filter(|group| !group.is_new) {
+                group.table = group.setting.read(host).unwrap_or_else(|_| group.table.clone());
+            }
+        }
         Ok(lock)
     }
 
@@ -220,4 +225,25 @@ fn top_processes(server: &ObservedServer) -> Vec<u32> {
     let is_own = |pid: u32| server.processes.iter().any(|process| process.pid == pid);
     let roots = server.processes.iter().filter(|process| !process.parent.is_some_and(is_own));
     roots.map(|process| process.pid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn undone_switch_restores_the_table_of_the_old_supervisor_at_the_switch() {
+        let host = Host::scripted([("/calls/steering/udp/127.0.0.1:53.json", "\"by-cpu 0:41 1:43\"")]);
+        let local = "127.0.0.1:53".parse().expect("an address");
+        let setting = Setting::Steering { namespace: 1, protocol: SocketProtocol::Udp, local };
+        let table = SettingValue::new("by-cpu 0:41 1:42");
+        let group = HeldGroup { local, setting: setting.clone(), table, is_new: false };
+        let mut takeover = ServerTakeover { groups: vec![group], ..ServerTakeover::default() };
+        for new_table in ["by-cpu 0:51 1:51", "by-cpu 0:51 1:52"] {
+            assert!(takeover.begin_switch(&host).expect("no supervisor").is_none());
+            setting.write(&host, &SettingValue::new(new_table)).expect("scripted");
+        }
+        takeover.undo_switch(&host);
+        assert_eq!(setting.read(&host).expect("scripted").as_str(), "by-cpu 0:41 1:43");
+    }
 }

@@ -85,7 +85,7 @@ impl ReplicaSet {
         }
         self.enlarge_buffers(groups.keys())?;
         let Some(takeover) = &mut self.takeover else { return Ok(()) };
-        let lock = takeover.begin_switch()?;
+        let lock = takeover.begin_switch(&self.host)?;
         let addresses: BTreeSet<SocketAddr> = takeover.addresses().collect();
         let mut results = Vec::new();
         for (local, sockets) in groups {
