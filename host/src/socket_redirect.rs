@@ -61,10 +61,11 @@ impl SocketRedirect {
     }
 }
 
-/// The address in network order, as the program stores it: IPv4 in the first four bytes.
+/// The address in network order, as the program stores it: IPv4 in the first four bytes, also if it
+/// is mapped to IPv6.
 fn octets(ip: IpAddr) -> [u8; 16] {
     let mut address = [0; 16];
-    match ip {
+    match ip.to_canonical() {
         IpAddr::V4(ip) => address[..4].copy_from_slice(&ip.octets()),
         IpAddr::V6(ip) => address = ip.octets(),
     }
@@ -128,7 +129,11 @@ mod tests {
     #[test]
     fn only_datagrams_from_the_given_source_are_redirected() {
         // IPv6 has one address on loopback, so that there the client differs by its port.
-        for (any, loopback, other) in [("0.0.0.0", "127.0.0.1", "127.0.0.2"), ("::", "::1", "::1")] {
+        for (any, loopback, other) in [
+            ("0.0.0.0", "127.0.0.1", "127.0.0.2"),
+            ("::", "::1", "::1"),
+            ("::ffff:127.0.0.1", "127.0.0.1", "127.0.0.2"),
+        ] {
             let bind = |ip, port| UdpSocket::bind((ip, port)).expect("a free port");
             let [server, copy, probe] = [any, loopback, loopback].map(|ip| bind(ip, 0));
             let from = probe.local_addr().expect("bound");
@@ -146,6 +151,7 @@ mod tests {
                 receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
                 sender.send_to(b"request", (loopback, local.port())).expect("sent");
                 let (_, source) = receiver.recv_from(&mut [0; 16]).expect("received");
+                let source = SocketAddr::new(source.ip().to_canonical(), source.port());
                 assert_eq!(source, sender.local_addr().expect("bound"));
             }
         }

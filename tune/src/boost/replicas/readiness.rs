@@ -49,7 +49,7 @@ fn descriptors(host: &Host, pid: u32, sockets: &BTreeSet<u64>) -> BTreeMap<u32, 
 
 /// Sends a probe to one socket of a group, which the port's other datagrams do not reach yet.
 pub(super) fn send_probe(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe) -> Result<(), String> {
-    let ip = match socket.local.ip() {
+    let ip = match socket.local.ip().to_canonical() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
