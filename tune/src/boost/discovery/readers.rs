@@ -34,36 +34,45 @@ pub(super) fn find_claims(
     claims
 }
 
-/// The members of all groups.
-struct MemberSockets<'s>(Vec<(usize, &'s GroupSocket)>);
+/// The members of all groups. A server may have hundreds of sockets and threads.
+struct MemberSockets {
+    cookies_by_inode: BTreeMap<u64, u64>,
+    /// The index of the group of each cookie.
+    groups: BTreeMap<u64, usize>,
+    /// The cookies that each process holds, in the order of the groups.
+    held_by: BTreeMap<u32, Vec<u64>>,
+}
 
-impl<'s> MemberSockets<'s> {
-    fn of(groups: &'s [ServerGroup]) -> Self {
-        let members = groups.iter().enumerate();
-        Self(
-            members
-                .flat_map(|(index, group)| group.members.iter().map(move |member| (index, member)))
-                .collect(),
-        )
+impl MemberSockets {
+    fn of(groups: &[ServerGroup]) -> Self {
+        let mut sockets =
+            Self { cookies_by_inode: BTreeMap::new(), groups: BTreeMap::new(), held_by: BTreeMap::new() };
+        for (index, group) in groups.iter().enumerate() {
+            for GroupSocket { socket, holders, .. } in &group.members {
+                sockets.cookies_by_inode.insert(socket.inode, socket.cookie);
+                sockets.groups.insert(socket.cookie, index);
+                let pids: BTreeSet<u32> = holders.iter().map(|(pid, _)| *pid).collect();
+                pids.iter().for_each(|pid| sockets.held_by.entry(*pid).or_default().push(socket.cookie));
+            }
+        }
+        sockets
     }
 
     fn cookie(&self, inode: u64) -> Option<u64> {
-        let socket = self.0.iter().find(|(_, member)| member.socket.inode == inode);
-        socket.map(|(_, member)| member.socket.cookie)
+        self.cookies_by_inode.get(&inode).copied()
     }
 
     fn group(&self, cookie: u64) -> Option<usize> {
-        self.0.iter().find(|(_, member)| member.socket.cookie == cookie).map(|(group, _)| *group)
+        self.groups.get(&cookie).copied()
     }
 
     fn held_by(&self, pid: u32) -> impl Iterator<Item = u64> + '_ {
-        let is_holder = move |member: &GroupSocket| member.holders.iter().any(|(holder, _)| *holder == pid);
-        self.0.iter().filter(move |(_, member)| is_holder(member)).map(|(_, member)| member.socket.cookie)
+        self.held_by.get(&pid).into_iter().flatten().copied()
     }
 }
 
 fn observed_claims(
-    sockets: &MemberSockets<'_>,
+    sockets: &MemberSockets,
     sightings: &[ThreadSightings],
     delivery: Option<&DeliveryReport>,
 ) -> Claims {
@@ -96,7 +105,7 @@ fn observed_claims(
 
 /// If a thread waits for every socket of a group and was seen to read some of them, it does not
 /// read the sockets that only other threads were seen to read.
-fn drop_idle_polls(sockets: &MemberSockets<'_>, claims: &mut Claims) {
+fn drop_idle_polls(sockets: &MemberSockets, claims: &mut Claims) {
     let read_cookies = |claims: &BTreeMap<u64, ReaderEvidence>| -> BTreeSet<u64> {
         claims
             .iter()
@@ -117,27 +126,37 @@ fn drop_idle_polls(sockets: &MemberSockets<'_>, claims: &mut Claims) {
 
 /// The most likely readers of each socket at which no thread was seen.
 fn guesses(
-    sockets: &MemberSockets<'_>,
+    sockets: &MemberSockets,
     sightings: &[ThreadSightings],
     claims: &Claims,
 ) -> BTreeMap<u64, (ReaderGuess, Vec<Thread>)> {
     let claimed_cookies: BTreeSet<u64> = claims.values().flat_map(BTreeMap::keys).copied().collect();
     let mut guesses: BTreeMap<u64, (ReaderGuess, Vec<Thread>)> = BTreeMap::new();
     let own_threads = || sightings.iter().filter(|sighting| !is_kernel_thread(sighting));
+    let mut thread_counts: BTreeMap<u32, usize> = BTreeMap::new();
+    own_threads().for_each(|sighting| *thread_counts.entry(sighting.pid).or_default() += 1);
+    let mut claimants: BTreeMap<usize, BTreeSet<Thread>> = BTreeMap::new();
+    for (thread, claims) in claims {
+        for group in claims.keys().filter_map(|cookie| sockets.group(*cookie)) {
+            claimants.entry(group).or_default().insert(*thread);
+        }
+    }
+    let none = BTreeSet::new();
     for sighting in own_threads() {
-        let is_only_thread = own_threads().filter(|other| other.pid == sighting.pid).count() == 1;
+        let thread = (sighting.pid, sighting.tid);
+        let is_only_thread = thread_counts.get(&sighting.pid) == Some(&1);
         for cookie in sockets.held_by(sighting.pid).filter(|cookie| !claimed_cookies.contains(cookie)) {
-            let Some(guess) =
-                ReaderGuess::of(sighting, is_only_thread, &GroupMates::of(sockets, cookie, sighting, claims))
-            else {
-                continue;
-            };
+            let group = sockets.group(cookie);
+            let group_claimants = group.and_then(|group| claimants.get(&group)).unwrap_or(&none);
+            let of_others = group_claimants.iter().any(|claimant| *claimant != thread);
+            let mates = GroupMates::of(sockets, group, claims.get(&thread), of_others);
+            let Some(guess) = ReaderGuess::of(sighting, is_only_thread, &mates) else { continue };
             let best = guesses.entry(cookie).or_insert((guess, Vec::new()));
             if guess > best.0 {
                 *best = (guess, Vec::new());
             }
             if guess == best.0 {
-                best.1.push((sighting.pid, sighting.tid));
+                best.1.push(thread);
             }
         }
     }
@@ -165,24 +184,23 @@ struct GroupMates {
 }
 
 impl GroupMates {
-    fn of(sockets: &MemberSockets<'_>, cookie: u64, sighting: &ThreadSightings, claims: &Claims) -> Self {
-        let group = sockets.group(cookie);
-        let mut mates = GroupMates { awaited: false, read: false, of_others: false };
-        for (thread, claims) in claims {
-            let is_own = *thread == (sighting.pid, sighting.tid);
-            for (_, evidence) in claims.iter().filter(|(cookie, _)| sockets.group(**cookie) == group) {
-                mates.of_others |= !is_own;
-                mates.read |= is_own && *evidence == ReaderEvidence::Reading;
-                mates.awaited |=
-                    is_own && matches!(evidence, ReaderEvidence::InCall | ReaderEvidence::Polling);
-            }
-            if is_own {
-                // A thread that was seen to wait, and not to read, was seen to wait for all sockets
-                // that it reads.
-                mates.awaited |= !claims.is_empty()
-                    && !claims.values().any(|evidence| *evidence == ReaderEvidence::Reading);
-            }
+    /// The evidence of a thread with these claims.
+    fn of(
+        sockets: &MemberSockets,
+        group: Option<usize>,
+        own_claims: Option<&BTreeMap<u64, ReaderEvidence>>,
+        of_others: bool,
+    ) -> Self {
+        let mut mates = GroupMates { awaited: false, read: false, of_others };
+        let Some(claims) = own_claims else { return mates };
+        for (_, evidence) in claims.iter().filter(|(cookie, _)| sockets.group(**cookie) == group) {
+            mates.read |= *evidence == ReaderEvidence::Reading;
+            mates.awaited |= matches!(evidence, ReaderEvidence::InCall | ReaderEvidence::Polling);
         }
+        // A thread that was seen to wait, and not to read, was seen to wait for all sockets that it
+        // reads.
+        mates.awaited |=
+            !claims.is_empty() && !claims.values().any(|evidence| *evidence == ReaderEvidence::Reading);
         mates
     }
 }
