@@ -21,7 +21,7 @@ fn plan_reports_one_socket_and_the_option_for_more_sockets() {
     {
         let Some((recipe, _)) = host.serve_recipe(name, program) else { continue };
         let plan_text = plan(&host, recipe.port);
-        for words in [name, threads, "one socket, 1 thread"] {
+        for words in [name, threads, "one socket, 1 thread", "One thread reads one socket"] {
             assert!(plan_text.contains(words), "no '{words}' in {plan_text}");
         }
         if name == "chrony" {

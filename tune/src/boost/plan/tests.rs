@@ -170,23 +170,6 @@ fn single_socket_with_several_threads_is_refused_with_advice() {
     assert_eq!(plan.plan.skipped.len(), 2);
 }
 
-#[test]
-fn chronyd_with_one_socket_and_one_thread_is_refused() {
-    let server = server(
-        "chronyd",
-        &[(SocketProtocol::Udp, "0.0.0.0:123"), (SocketProtocol::Udp, "[::]:123")],
-        1,
-        "0-3",
-    );
-    let plan = plan_on(&server, &BoostSampleMachine::of(4));
-    let refusal = BoostRefusal {
-        what: "udp 0.0.0.0:123, udp [::]:123".into(),
-        why: "one socket, 1 thread: nothing can be steered".into(),
-    };
-    assert_eq!(plan.refusals, [refusal]);
-    assert!(plan.advice[0].what.starts_with("One thread reads one socket"));
-}
-
 /// Datagrams of the first group's sockets: cookie, CPU of arrival, CPU of the reader, and number.
 fn set_delivery(server: &mut ObservedServer, counts: &[(u64, u32, u32, u64)]) {
     let read = counts.iter().map(|(cookie, from, on, packets)| DeliveryCount {
