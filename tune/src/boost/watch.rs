@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::journal::StateStore;
+use crate::plan::PlannedChange;
 use crate::transaction::TuneError;
 use linerate_host::{Host, PacketPath, Setting};
 use serde::Serialize;
@@ -245,7 +246,13 @@ impl BoostWatch<'_> {
         };
         let new_readers = server.readers.iter().filter(to_pin);
         self.waiting.extend(new_readers.map(found_event));
-        self.needs_fix |= !self.waiting.is_empty() || snapshot::feeds_unread_sockets(&server);
+        // The sockets may have been replaced since the boost.
+        let is_unsteered = |change: &PlannedChange| {
+            matches!(change.setting, Setting::Steering { .. }) && change.from.as_str() == "none"
+        };
+        self.needs_fix |= !self.waiting.is_empty()
+            || plan.changes.iter().any(is_unsteered)
+            || snapshot::feeds_unread_sockets(&server);
         if self.needs_fix {
             self.looks.begin(Instant::now());
         }
