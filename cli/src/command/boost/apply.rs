@@ -82,9 +82,11 @@ impl BoostRun {
         // The load starts first, because the server is observed under load.
         let load = self.apply_args.measuring.generate(&self.interrupt)?;
         let discovered = observation::discover(&self.host, &self.target, &self.interrupt)?;
+        // Its processes may end before it is watched.
+        let known_server = KnownServer::from_observed(&self.host, &discovered.result.server);
         self.choice.is_steered_by_run = replicas::are_copies(&self.host, &discovered.result.server);
         if discovered.result.boost.plan.changes.is_empty() {
-            return self.report_nothing_to_change(&discovered);
+            return self.report_nothing_to_change(&discovered, &known_server);
         }
         let BoostPlanReport { server, boost, .. } = &discovered.result;
         if let Some(reason) = self.target.steering_refusal(server, &boost.plan) {
@@ -106,7 +108,7 @@ impl BoostRun {
         }
         let (tune, until) = (applied_tune.id, applied_tune.run.until);
         match until {
-            _ if self.apply_args.watch => self.watch(tune, &discovered.result.server, status),
+            _ if self.apply_args.watch => self.watch(tune, &known_server, status),
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
                 let state_dir = &self.target.state_dir;
                 let is_undone =
@@ -138,7 +140,11 @@ impl BoostRun {
     }
 
     /// The changes are in effect already, or nothing can be done.
-    fn report_nothing_to_change(&mut self, discovered: &Envelope<BoostPlanReport>) -> Result<ExitCode> {
+    fn report_nothing_to_change(
+        &mut self,
+        discovered: &Envelope<BoostPlanReport>,
+        known_server: &KnownServer,
+    ) -> Result<ExitCode> {
         let server = &discovered.result.server;
         let boost = boosts::of_server(&self.target.state_dir.store(), &self.host, server, &self.target)?;
         if boost.is_none()
@@ -153,7 +159,7 @@ impl BoostRun {
         }
         self.write_unchanged(discovered, None)?;
         match boost {
-            Some(tune) if self.apply_args.watch => self.watch(tune, server, ExitCode::SUCCESS),
+            Some(tune) if self.apply_args.watch => self.watch(tune, known_server, ExitCode::SUCCESS),
             None if self.apply_args.watch => bail!("there is no boost in effect to watch"),
             _ => Ok(ExitCode::SUCCESS),
         }
@@ -350,8 +356,7 @@ impl BoostRun {
     }
 
     /// Watches, and boosts the server again after a restart. Returns the status of the last boost.
-    fn watch(&mut self, mut tune: u64, server: &ObservedServer, mut status: ExitCode) -> Result<ExitCode> {
-        let server = KnownServer::from_observed(&self.host, server);
+    fn watch(&mut self, mut tune: u64, server: &KnownServer, mut status: ExitCode) -> Result<ExitCode> {
         while watch_loop::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
             == WatchOutcome::Ended
         {
@@ -359,7 +364,7 @@ impl BoostRun {
                 "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).",
                 server.port
             );
-            let Some(discovered) = self.await_restart(&server)? else { return Ok(status) };
+            let Some(discovered) = self.await_restart(server)? else { return Ok(status) };
             let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
             let no_measurement = Err("the server was started again".to_owned());
             let is_kept;
