@@ -167,8 +167,8 @@ pub fn groups(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaCgroup>, Repl
     Ok(groups)
 }
 
-/// Ends the copies that killed supervisors left on this port, or on any port. Copies whose port they
-/// were taking over are supervised again. Returns the removed sets.
+/// Ends the copies that killed supervisors left on this port, or on any port. The copies whose port
+/// they were taking over are supervised again. Returns the removed sets.
 pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLeftover>, ReplicaError> {
     let mut removed = Vec::new();
     for group in groups(host, port)?.into_iter().filter(|group| !group.is_supervised(host)) {

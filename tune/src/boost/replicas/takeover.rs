@@ -44,7 +44,7 @@ pub(super) struct ServerTakeover {
 struct HeldGroup {
     local: SocketAddr,
     setting: Setting,
-    /// The table that keeps the datagrams on the old sockets; since the switch, the last one before.
+    /// The table that keeps the datagrams on the old sockets; after the switch, the last before it.
     table: SettingValue,
     /// Whether no program steered them before.
     is_new: bool,
