@@ -9,7 +9,7 @@ use crate::generator::{Generator, LoadSlot, MAX_RATE};
 use crate::outcome::{SendMethod, SlotOutcome};
 use linerate_host::Known;
 
-// Below this offered share of the planned overload, the figure does not count.
+// Below this share of the planned requests, or of the replies, the figure does not count.
 const LEAST_OFFERED: f64 = 0.95;
 
 /// Goodput at a multiple of capacity.
@@ -17,13 +17,14 @@ const LEAST_OFFERED: f64 = 0.95;
 pub struct OverloadResult {
     /// The offered load as a multiple of capacity.
     pub factor: f64,
-    /// The rate that was in fact offered.
+    /// The rate that left this host.
     pub offered_per_second: f64,
     /// The send method of the requests: live frames only if the generator could not offer the rate
     /// otherwise.
     #[serde(default)]
     pub send_method: SendMethod,
-    /// Goodput as a share of capacity; unknown if the generator could not offer the overload.
+    /// Goodput as a share of capacity; unknown if the generator could not offer the overload, or if
+    /// its own sockets dropped replies.
     pub goodput_ratio: Known<f64>,
 }
 
@@ -63,7 +64,12 @@ fn overload_by(
         return not_offered(format!("{factor} x capacity is beyond any generator"));
     }
     let slot = LoadSlot { drain, ..LoadSlot::rate(per_second, slot) };
-    let falls_short = |outcome: &SlotOutcome| outcome.offered_per_second < per_second * LEAST_OFFERED;
+    // A queue of this host may drop requests that were sent.
+    let offered = |outcome: &SlotOutcome| {
+        let drop_ratio = outcome.self_watch.send_drops as f64 / outcome.sent.max(1) as f64;
+        outcome.offered_per_second * (1.0 - drop_ratio)
+    };
+    let falls_short = |outcome: &SlotOutcome| offered(outcome) < per_second * LEAST_OFFERED;
     let mut outcome = generator.run(&slot)?;
     if falls_short(&outcome) && outcome.self_watch.send_method == SendMethod::Clones {
         outcome = generator.run(&LoadSlot { live_frames: true, ..slot })?;
@@ -71,12 +77,16 @@ fn overload_by(
     if outcome.duration < slot.duration {
         return Err(GeneratorError::Cancelled);
     }
-    let offered_per_second = outcome.offered_per_second;
+    let offered_per_second = offered(&outcome);
+    let reply_drops = outcome.self_watch.receive_drops;
+    let received_ratio = outcome.answered as f64 / (outcome.answered + reply_drops).max(1) as f64;
     let goodput_ratio = if falls_short(&outcome) {
         let offered_percent = offered_per_second / per_second * 100.0;
         Known::unknown(format!(
             "the generator offered {offered_per_second:.0} requests/s, {offered_percent:.0} % of {factor} x capacity"
         ))
+    } else if reply_drops > 0 && received_ratio < LEAST_OFFERED {
+        Known::unknown(format!("the generator's own sockets dropped {reply_drops} replies"))
     } else {
         Known::Value(outcome.answered_per_second / capacity)
     };

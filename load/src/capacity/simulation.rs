@@ -22,6 +22,9 @@ pub(super) struct SimulatedService {
     pub(super) reach: f64,
     // The rate above which a filter drops requests before they leave.
     pub(super) filter: f64,
+    /// Shares of the requests that this host's queue drops, and whose replies its sockets drop.
+    pub(super) send_drops: f64,
+    pub(super) receive_drops: f64,
     /// Whether slots end early.
     pub(super) cut: bool,
     /// Beyond capacity, goodput falls with this power of the offered rate; 0: it stays constant.
@@ -55,6 +58,8 @@ impl SimulatedService {
             allowance: 0.0,
             reach: 1e9,
             filter: f64::INFINITY,
+            send_drops: 0.0,
+            receive_drops: 0.0,
             cut: false,
             collapse: 0.0,
             hiccup: 0.0,
@@ -179,7 +184,14 @@ impl Generator for SimulatedService {
             },
             mean_in_flight: mean_in_flight(answered, slot.duration, &first_half),
             generator_bound: !bound_because.is_empty(),
-            self_watch: SelfWatch { late_sends, send_method, bound_because, ..SelfWatch::default() },
+            self_watch: SelfWatch {
+                late_sends,
+                send_method,
+                send_drops: (sent as f64 * self.send_drops) as u64,
+                receive_drops: (sent as f64 * self.receive_drops) as u64,
+                bound_because,
+                ..SelfWatch::default()
+            },
             ..SlotOutcome::default()
         })
     }

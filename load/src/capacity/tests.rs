@@ -200,6 +200,15 @@ fn goodput_is_unknown_for_overload_that_cannot_be_offered() {
     assert!(over[1].goodput_ratio.why().unwrap().contains("75 %"), "{over:?}");
     let none = overload(&mut simulation, 0.0, &[2.0], SLOT, DRAIN).unwrap();
     assert!(none[0].goodput_ratio.why().is_some());
+    for (send_drops, receive_drops, reason) in
+        [(0.5, 0.0, "100000 requests/s, 50 %"), (0.0, 0.2, "dropped"), (0.01, 0.01, "")]
+    {
+        let mut simulation =
+            SimulatedService { send_drops, receive_drops, ..SimulatedService::of(100_000.0) };
+        let over = overload(&mut simulation, 100_000.0, &[2.0], SLOT, DRAIN).unwrap();
+        assert!(over[0].goodput_ratio.why().unwrap_or_default().contains(reason), "{over:?}");
+        assert_eq!(over[0].goodput_ratio.value().is_some(), reason.is_empty(), "{over:?}");
+    }
 }
 
 #[test]
