@@ -15,12 +15,14 @@ pub(super) struct DrainWait {
     drain_ns: u64,
     deadline_ns: u64,
     active_ns: u64,
+    /// Whether only the deadline ends the wait for missing replies.
+    is_whole: bool,
 }
 
 impl DrainWait {
-    pub(super) fn new(drain: Duration) -> Self {
+    pub(super) fn new(drain: Duration, is_whole: bool) -> Self {
         let (now_ns, drain_ns) = (clock::now_ns(), clock::whole_ns(drain));
-        DrainWait { drain_ns, deadline_ns: now_ns + drain_ns, active_ns: now_ns }
+        DrainWait { drain_ns, deadline_ns: now_ns + drain_ns, active_ns: now_ns, is_whole }
     }
 
     /// Records an arrival; returns whether the time is over.
@@ -34,7 +36,7 @@ impl DrainWait {
     pub(super) fn until_ns(&self, is_complete: bool, slowest_ns: u64) -> u64 {
         let patience_ns = if is_complete {
             clock::whole_ns(AFTERMATH).min(self.drain_ns)
-        } else if slowest_ns == 0 {
+        } else if self.is_whole || slowest_ns == 0 {
             // The latency may be longer than the slot.
             self.drain_ns
         } else {
@@ -45,5 +47,22 @@ impl DrainWait {
                 .min(self.drain_ns)
         };
         self.deadline_ns.min(self.active_ns + patience_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_ends_a_drain_with_missing_replies_unless_it_is_whole() {
+        let (drain, slowest_ns) = (Duration::from_secs(1), 600_000_000);
+        for (is_whole, is_complete, expected_ms) in
+            [(false, false, 250), (true, false, 1_000), (true, true, 5)]
+        {
+            let wait = DrainWait::new(drain, is_whole);
+            let wait_ns = wait.until_ns(is_complete, slowest_ns) - wait.active_ns;
+            assert_eq!(wait_ns, expected_ms * 1_000_000);
+        }
     }
 }

@@ -74,9 +74,12 @@ pub struct LoadSlot {
     /// How long requests are sent.
     pub duration: Duration,
     /// The longest wait for stragglers afterwards. It ends early when all requests are answered,
-    /// or, if there was a reply, after a silence of 50 ms, a tenth of this, or twice the longest
-    /// latency (at most a quarter of this), whichever is longest.
+    /// or, if there was a reply and `whole_drain` is false, after a silence of 50 ms, a tenth of
+    /// this, or twice the longest latency (at most a quarter of this), whichever is longest.
     pub drain: Duration,
+    /// Whether no silence ends the drain, so that every reply within it counts.
+    #[serde(default)]
+    pub whole_drain: bool,
     /// The length of the reported intervals, at least 10 ms; `None` for no intervals. See
     /// [`LoadSlot::interval_length`].
     pub interval: Option<Duration>,
@@ -127,6 +130,7 @@ impl LoadSlot {
             mode,
             duration,
             drain: Duration::from_secs(1),
+            whole_drain: false,
             interval: None,
             live_frames: false,
             start_at_realtime_ns: None,

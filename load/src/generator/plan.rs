@@ -79,6 +79,7 @@ impl SlotSpan {
 pub(super) struct SlotPlan {
     pub(super) span: SlotSpan,
     pub(super) drain: Duration,
+    pub(super) whole_drain: bool,
     pub(super) timing: SendTiming,
     /// Whether requests leave as live frames.
     pub(super) live_frames: bool,
@@ -125,6 +126,7 @@ impl SlotPlan {
         let plan = |thread: usize| SlotPlan {
             span,
             drain: slot.drain,
+            whole_drain: slot.whole_drain,
             timing: timing(thread),
             live_frames: false,
             thread,

@@ -38,6 +38,7 @@ impl LoadRun {
     pub(crate) fn whole_slot(&self, mode: PacingMode) -> LoadSlot {
         LoadSlot {
             drain: self.times.drain(),
+            whole_drain: true,
             interval: Some(self.interval),
             start_at_realtime_ns: self.start_at_realtime_ns,
             ..LoadSlot::new(mode, self.times.duration.unwrap_or(DEFAULT_DURATION))

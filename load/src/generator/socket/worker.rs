@@ -110,7 +110,7 @@ impl SocketWorker {
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.sends.cpu_ratio = cpu as f64 / wall as f64;
-        self.drain(plan.drain);
+        self.drain(DrainWait::new(plan.drain, plan.whole_drain));
         let drops_after = self.receive_drops();
         let drops = drops_after.iter().zip(&drops_before).map(|(after, before)| after.wrapping_sub(*before));
         SocketWorkerReport {
@@ -244,8 +244,7 @@ impl SocketWorker {
         }
     }
 
-    fn drain(&mut self, drain: Duration) {
-        let mut wait = DrainWait::new(drain);
+    fn drain(&mut self, mut wait: DrainWait) {
         loop {
             let now_ns = clock::now_ns();
             let slowest_ns = self.inbox.totals.latency.max().unwrap_or(0);

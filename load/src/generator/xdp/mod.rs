@@ -192,7 +192,7 @@ impl Generator for XdpGenerator {
         if let Some(failure) = reports.iter_mut().find_map(|report| report.failure.take()) {
             return Err(GeneratorError::system("cannot send requests (BPF_PROG_TEST_RUN)", failure));
         }
-        let intervals = watch.finish(slot.drain, &self.options.cancel, observer);
+        let intervals = watch.finish(slot, &self.options.cancel, observer);
         let verdicts = self.program.sum(|row| &row.verdicts);
         let (failures, unjudged) =
             self.judge.as_ref().map_or((Vec::new(), 0), |judge| judge.finish(verdicts));

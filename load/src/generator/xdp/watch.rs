@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::program::LoadProgram;
 use super::slot::LatencyBuckets;
 use super::worker::XdpWorkerReport;
-use crate::generator::clock;
 use crate::generator::drain::DrainWait;
 use crate::generator::plan::SlotSpan;
 use crate::generator::thread::GeneratorThread;
+use crate::generator::{LoadSlot, clock};
 use crate::latency::LatencyQuantiles;
 use crate::outcome::SlotInterval;
 
@@ -92,7 +92,7 @@ impl<'a> IntervalWatch<'a> {
     /// Waits for stragglers, and returns all intervals.
     pub(super) fn finish(
         mut self,
-        drain: Duration,
+        slot: &LoadSlot,
         cancel: &AtomicBool,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Vec<SlotInterval> {
@@ -108,12 +108,11 @@ impl<'a> IntervalWatch<'a> {
                 self.end_interval(observer);
             }
         }
-        self.drain(drain);
+        self.drain(DrainWait::new(slot.drain, slot.whole_drain));
         self.intervals
     }
 
-    fn drain(&self, drain: Duration) {
-        let mut wait = DrainWait::new(drain);
+    fn drain(&self, mut wait: DrainWait) {
         let mut last_arrivals = self.program.sum(|row| &row.arrivals);
         loop {
             let settled = self.program.sum(|row| &row.answered) + self.program.refused_by_link();
