@@ -99,9 +99,11 @@ fn bound_because(outcome: &SlotOutcome, facts: &SlotFacts<'_>) -> Vec<BoundReaso
         reasons.push(BoundReason::RequestsDropped { ratio: share(watch.send_drops) });
     }
     // In later requests, tags are used again. Otherwise late replies are those of the slot
-    // before.
-    if facts.tags.is_some_and(|tags| sent > tags) && share(outcome.late) > 0.001 {
-        reasons.push(BoundReason::TagsUsedUp { ratio: share(outcome.late) });
+    // before. Without verification, a reply to a used-up tag answers a later request, whose own reply
+    // is then a duplicate, and its own request is lost. A network that only duplicates loses nothing.
+    let used_up_ratio = share(outcome.late + outcome.duplicate.min(outcome.lost));
+    if facts.tags.is_some_and(|tags| sent > tags) && used_up_ratio > 0.001 {
+        reasons.push(BoundReason::TagsUsedUp { ratio: used_up_ratio });
     }
     reasons
 }

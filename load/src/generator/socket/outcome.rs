@@ -147,17 +147,22 @@ mod tests {
 
     #[test]
     fn late_replies_to_used_up_tags_are_the_generators_limit() {
-        let mut late = report(1_000, 900);
-        late.totals.counts.late = 100;
-        for (tags, expected) in [
-            (None, &[][..]),
+        let used_up = [BoundReason::TagsUsedUp { ratio: 0.1 }];
+        for (tags, answered, late, duplicate, expected) in [
+            (None, 900, 100, 0, &[][..]),
             // Late replies of the slot before, because no tag was used twice.
-            (Some(1_000), &[]),
-            (Some(512), &[BoundReason::TagsUsedUp { ratio: 0.1 }]),
+            (Some(1_000), 900, 100, 100, &[]),
+            (Some(512), 900, 100, 0, &used_up),
+            // Each of 100 replies answered a later request, whose reply is the duplicate.
+            (Some(512), 900, 0, 100, &used_up),
+            // A network that duplicates datagrams.
+            (Some(512), 1_000, 0, 100, &[]),
         ] {
             let slot = LoadSlot::rate(1_000.0, SECOND);
             let slot_facts = SlotFacts { tags, ..facts(&slot) };
-            let outcome = outcome(&slot_facts, std::slice::from_ref(&late), Vec::new());
+            let mut report = report(1_000, answered);
+            (report.totals.counts.late, report.totals.counts.duplicate) = (late, duplicate);
+            let outcome = outcome(&slot_facts, &[report], Vec::new());
             assert_eq!(outcome.self_watch.bound_because, expected);
         }
     }
