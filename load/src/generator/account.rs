@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::PacingMode;
 use super::plan::SlotFacts;
+use super::schedule::SendSchedule;
+use super::{PacingMode, clock};
 use crate::latency::Latency;
 use crate::outcome::{BoundReason, QueueMedians, SelfWatch, SlotOutcome, mean_in_flight};
 
@@ -76,8 +77,11 @@ fn bound_because(outcome: &SlotOutcome, facts: &SlotFacts<'_>) -> Vec<BoundReaso
         Some(requested_rate) => {
             // Requests that the kernel refused do not show a lack of speed. ECONNREFUSED is about an earlier request.
             let unsent_count = outcome.send_errors.unsent();
-            let ratio = outcome.offered_per_second / requested_rate * (sent + unsent_count) as f64
-                / sent.max(1) as f64;
+            let slot = facts.slot.duration;
+            let planned_count = SendSchedule::total(requested_rate, clock::whole_ns(slot));
+            let planned_rate = planned_count as f64 / slot.as_secs_f64();
+            let ratio =
+                outcome.offered_per_second / planned_rate * (sent + unsent_count) as f64 / sent.max(1) as f64;
             if ratio < 0.99 && !facts.cancelled {
                 reasons.push(BoundReason::OfferedTooLittle { ratio });
             }

@@ -32,8 +32,13 @@ impl SendSchedule {
         (thread, threads): (u64, u64),
         tick_ns: u64,
     ) -> Self {
-        let total = (per_second * (span.duration_ns as f64 / 1e9)).round().max(1.0) as u64;
+        let total = Self::total(per_second, span.duration_ns);
         SendSchedule { tick_ns, ..SendSchedule::new(span.start_ns, 1e9 / per_second, total, thread, threads) }
+    }
+
+    /// The number of requests of all threads: whole ones, at least one.
+    pub(super) fn total(per_second: f64, duration_ns: u64) -> u64 {
+        (per_second * (duration_ns as f64 / 1e9)).round().max(1.0) as u64
     }
 
     /// One request of all threads per `interval_ns`.

@@ -130,6 +130,8 @@ mod tests {
         let paced = LoadSlot::rate(1_000.0, SECOND);
         let window = LoadSlot::window(1, SECOND);
         assert_eq!(reasons(&paced, report(980, 980)), [BoundReason::OfferedTooLittle { ratio: 0.98 }]);
+        // A slot has whole requests.
+        assert_eq!(reasons(&LoadSlot::rate(1.4, SECOND), report(1, 1)), []);
         let mut late = report(1_000, 1_000);
         late.sends.late_sends = 20;
         assert_eq!(reasons(&paced, late), [BoundReason::SentLate { ratio: 0.02 }]);
