@@ -28,7 +28,7 @@ const WINDOW_VIEW: u64 = 1 << 20;
 // Flood: the number of requests in view of all flows of a thread: ten seconds at 0.4 M per second.
 const FLOOD_VIEW: u64 = 1 << 22;
 
-// The longest sleep before a slot begins, so that a cancellation is seen.
+// The longest sleep before a slot begins, and after its last request, so that a cancellation is seen.
 const LONGEST_WAIT_NS: u64 = 20_000_000;
 
 // Errors that an ICMP message to an earlier request can cause (net/ipv4/icmp.c, `icmp_err_convert`;
@@ -110,7 +110,7 @@ impl SocketWorker {
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.sends.cpu_ratio = cpu as f64 / wall as f64;
-        self.drain(DrainWait::new(plan.drain, plan.whole_drain));
+        self.drain(plan);
         let drops_after = self.receive_drops();
         let drops = drops_after.iter().zip(&drops_before).map(|(after, before)| after.wrapping_sub(*before));
         SocketWorkerReport {
@@ -244,13 +244,16 @@ impl SocketWorker {
         }
     }
 
-    fn drain(&mut self, mut wait: DrainWait) {
+    fn drain(&mut self, plan: &SlotPlan) {
+        let cancel = Arc::clone(&self.cancel);
+        let mut wait = DrainWait::new(plan.drain, plan.whole_drain, &cancel);
         loop {
             let now_ns = clock::now_ns();
             let slowest_ns = self.inbox.totals.latency.max().unwrap_or(0);
             let until_ns = wait.until_ns(self.inbox.totals.counts.answered == self.counts.sent, slowest_ns);
             // The last call comes after the end, so that replies in a socket buffer are not lost.
-            if self.receive(Duration::from_nanos(until_ns.saturating_sub(now_ns))) > 0 {
+            let wait_ns = until_ns.saturating_sub(now_ns).min(LONGEST_WAIT_NS);
+            if self.receive(Duration::from_nanos(wait_ns)) > 0 {
                 if wait.note_arrival() {
                     return;
                 }

@@ -108,11 +108,11 @@ impl<'a> IntervalWatch<'a> {
                 self.end_interval(observer);
             }
         }
-        self.drain(DrainWait::new(slot.drain, slot.whole_drain));
+        self.drain(DrainWait::new(slot.drain, slot.whole_drain, cancel));
         self.intervals
     }
 
-    fn drain(&self, mut wait: DrainWait) {
+    fn drain(&self, mut wait: DrainWait<'_>) {
         let mut last_arrivals = self.program.sum(|row| &row.arrivals);
         loop {
             let settled = self.program.sum(|row| &row.answered) + self.program.refused_by_link();
