@@ -25,6 +25,7 @@ pub(crate) use connection::any_acknowledgement;
 pub use connection::{NetlinkAnswer, NetlinkConnection, errno};
 pub use link::has_carrier;
 pub use path::{Mac, PathError, RoutePath, path_to};
+pub use qdisc::has_root_queue;
 pub use sock_diag::DiagSocket;
 pub(crate) use sock_diag::{parse as diag_socket, sockets as diag_sockets};
 pub use xdp::{AttachedXdp, XdpAttachKind, XdpFeatures, XdpState, xdp_attached, xdp_features, xdp_state};

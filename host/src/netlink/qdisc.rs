@@ -50,6 +50,12 @@ pub(crate) fn disciplines(host: &Host, interface: &str, index: &Known<u32>) -> K
     host.call(&format!("qdisc/{interface}"), &operation, || list(*index.known()?)).into()
 }
 
+/// Whether a qdisc that holds packets is at the root of an interface.
+pub fn has_root_queue(host: &Host, interface: &str, index: u32) -> Known<bool> {
+    let is_queue = |qdisc: &QdiscState| qdisc.parent == "root" && qdisc.kind != "noqueue";
+    disciplines(host, interface, &Known::Value(index)).map(|qdiscs| qdiscs.iter().any(is_queue))
+}
+
 // The qdiscs of each interface. One request suffices, because the kernel always lists all.
 pub(crate) fn disciplines_of_links(
     host: &Host,

@@ -78,3 +78,21 @@ fn clones_are_used_if_the_receiver_accepts_no_live_frames() {
         assert!(outcome.answered > 0, "{outcome:?}");
     }
 }
+
+#[test]
+fn clones_that_a_qdisc_of_this_host_drops_did_not_leave() {
+    const TBF: &str = "qdisc add dev eth0 root tbf rate 1mbit burst 3kb limit 6kb";
+    let test = "clones_that_a_qdisc_of_this_host_drops_did_not_leave";
+    let Some(scene) = Scene::new(test) else { return };
+    let arguments: Vec<&str> = TBF.split(' ').collect();
+    let result = scene.lab().senders()[0].run(|| Host::live().program("tc", &arguments, ""));
+    if let Err(why) = result.unwrap() {
+        return skip(test, why);
+    }
+    let service = scene.echo(true);
+    let Some(mut generator) = scene.generator(&service, 4) else { return };
+    let outcome = generator.run(&slot(rate(10_000.0), 100)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!(outcome.self_watch.refused_by_link, 0, "{outcome:?}");
+    assert!(outcome.send_errors.no_buffers > 0, "{outcome:?}");
+}

@@ -2,7 +2,7 @@
 //! process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use aya::maps::{Map, MapData, RingBuf};
@@ -63,9 +63,11 @@ pub(super) struct LoadProgram {
     pub(super) cpus: Vec<u32>,
     /// Number of prepared requests.
     pub(super) requests: usize,
-    /// Whether frames that the link refuses are lost in the far end's full queue; otherwise they never
-    /// left.
-    pub(super) hands_over: bool,
+    // As in `FlowRoutes`.
+    pub(super) hands_over: [bool; 2],
+    /// Whether refused requests of this slot are lost in the far end's full queue; otherwise they
+    /// never left.
+    pub(super) refused_at_far_end: AtomicBool,
     _attached: OwnedFd,
     _namespace: ReplyNamespace,
     ebpf: Ebpf,
@@ -154,6 +156,7 @@ impl LoadProgram {
             cpus,
             requests,
             hands_over: routes.hands_over,
+            refused_at_far_end: AtomicBool::new(false),
             _attached: link,
             _namespace: namespace,
             ebpf,

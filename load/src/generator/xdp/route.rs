@@ -26,8 +26,8 @@ pub(super) struct FlowRoutes {
     pub(super) ways: Vec<FlowRoute>,
     pub(super) interface: String,
     pub(super) index: u32,
-    /// Whether frames that the link refuses are lost in the far end's full queue.
-    pub(super) hands_over: bool,
+    /// Whether live frames and clones that are refused are lost in the far end's full queue.
+    pub(super) hands_over: [bool; 2],
     // Why no live frames leave by the interface; `None` if they do.
     pub(super) no_frames: Option<String>,
     /// Whether only an attempt shows if live frames leave by the interface (before Linux 6.3).
@@ -97,7 +97,10 @@ impl FlowRoutes {
         let state = netlink::xdp_state(&host, &common_path.interface, common_path.index)
             .map_err(|error| GeneratorError::xdp(error.to_string()))?;
         check_interface(&common_path.interface, &state)?;
-        let hands_over = state.driver.value().is_some_and(|driver| driver == "veth");
+        let is_veth = state.driver.value().is_some_and(|driver| driver == "veth");
+        // Clones pass the qdisc, which drops them on this host.
+        let has_queue = netlink::has_root_queue(&host, &common_path.interface, common_path.index);
+        let hands_over = [is_veth, is_veth && has_queue.value() != Some(&true)];
         let no_frames = why_no_frames(&common_path.interface, &state);
         Ok(FlowRoutes {
             ways,

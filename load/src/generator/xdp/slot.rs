@@ -20,6 +20,9 @@ pub(super) fn begin(program: &LoadProgram, span: &SlotSpan, plans: &[SlotPlan]) 
         }
         flow.highest.store(flow_first(program, flow), Ordering::Relaxed);
     }
+    let [frames, clones] = program.hands_over;
+    let is_live = plans.iter().any(|plan| plan.live_frames);
+    program.refused_at_far_end.store(if is_live { frames } else { clones }, Ordering::Relaxed);
     // An answer releases its place on any CPU, even on a CPU that sends nothing.
     let part_ns = match plans.first().map(|plan| plan.timing) {
         Some(SendTiming::Window { part_ns, .. }) => part_ns,
@@ -103,7 +106,7 @@ impl LoadProgram {
 
     /// Frames that left, and that the link refused because the far end's queue was full.
     pub(super) fn refused_by_link(&self) -> u64 {
-        if self.hands_over { self.sum(|row| &row.refused) } else { 0 }
+        if self.refused_at_far_end.load(Ordering::Relaxed) { self.sum(|row| &row.refused) } else { 0 }
     }
 
     pub(super) fn send_errors(&self) -> SendErrors {
@@ -112,7 +115,7 @@ impl LoadProgram {
             rejected: self.sum(|row| &row.rejected),
             unreachable: self.sum(|row| &row.down),
             too_long: self.sum(|row| &row.too_long),
-            no_buffers: if self.hands_over { 0 } else { self.sum(|row| &row.refused) },
+            no_buffers: self.sum(|row| &row.refused).saturating_sub(self.refused_by_link()),
             other: self.sum(|row| &row.failed),
             ..SendErrors::default()
         }
