@@ -154,7 +154,9 @@ struct row {
     __u64 horizon;       // start of the tick: requests with an intended time up to here are due
     __u64 quota;         // requests that may still leave in the tick
     __u64 clones;        // clones per run of `send_clone`
-    __u64 pad2[20];
+    __u64 made_number;   // number of the interval of the latest request
+    __u64 made_until;    // end of that interval
+    __u64 pad2[18];
     // Receiving: times of the slot.
     __u64 start;
     __u64 half;
@@ -179,9 +181,11 @@ struct row {
     __u64 longest;       // longest latency, ns
     __u64 pad3[12];
     __u64 codes[256];
-    __u64 intervals[INTERVALS]; // answered requests by intended time
+    __u64 sent_in[INTERVALS];     // requests created by interval of their intended time
+    __u64 answered_in[INTERVALS]; // answered requests by interval of their intended time
+    __u64 received_in[INTERVALS]; // first replies by interval of their arrival
     __u64 latency[SEGMENTS][BUCKETS];
 };
-_Static_assert(sizeof(struct row) == 1152 + 256 + 2048 + 65536 + 98304, "row");
+_Static_assert(sizeof(struct row) == 1152 + 256 + 2048 + 3 * 65536 + 98304, "row");
 
 #endif

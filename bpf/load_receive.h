@@ -81,7 +81,12 @@ INLINE void note_answer(struct row *row, struct flow *flow, __u64 sequence, __u6
         __u64 interval = (intended - row->start) / row->interval;
         if (interval >= INTERVALS)
             interval = INTERVALS - 1;
-        row->intervals[interval & (INTERVALS - 1)]++;
+        row->answered_in[interval & (INTERVALS - 1)]++;
+        // Most replies arrive in the same interval, without a second division.
+        if (now >= row->start + (interval + 1) * row->interval)
+            interval = (now - row->start) / row->interval;
+        if (interval < INTERVALS)
+            row->received_in[interval & (INTERVALS - 1)]++;
     }
     __u32 cpu = flow->cpu;
     struct row *home = row->part ? bpf_map_lookup_elem(&rows, &cpu) : 0;

@@ -43,6 +43,19 @@ INLINE __u64 schedule(struct row *row) {
     return when;
 }
 
+// Counts a request by its intended time. Intended times rise.
+INLINE void note_interval(struct row *row, __u64 when) {
+    if (!row->interval)
+        return;
+    if (when >= row->made_until) {
+        row->made_number = (when - row->start) / row->interval;
+        row->made_until = row->start + (row->made_number + 1) * row->interval;
+    }
+    __u64 number = row->made_number;
+    if (number < INTERVALS)
+        row->sent_in[number & (INTERVALS - 1)]++;
+}
+
 INLINE void copy_head(__u8 *data, const struct flow *flow) {
     __u32 bytes = payload_offset();
 #pragma unroll
@@ -227,6 +240,7 @@ INLINE int make(void *ctx, int clone, struct row *row) {
     if (!flow)
         return -1;
     __u64 when = schedule(row);
+    note_interval(row, when);
     __u32 next = number + row->flow_step;
     row->flow = next < row->flow_count ? next : row->first_flow;
     row->sent++;

@@ -63,11 +63,6 @@ impl SendSchedule {
         ((elapsed_ns / self.step_ns + 1.0).floor() as u64).min(self.share)
     }
 
-    /// The number of requests that should leave before `at_ns`.
-    pub(super) fn due_before(&self, at_ns: u64) -> u64 {
-        if at_ns <= self.start_ns { 0 } else { self.due(at_ns - 1) }
-    }
-
     // The step in whole ns and units of 2^-32 ns, as the program adds it up.
     pub(super) fn step(&self) -> (u64, u64) {
         split(self.step_ns)

@@ -8,7 +8,7 @@ use super::slot::LatencyBuckets;
 use super::worker::XdpWorkerReport;
 use crate::generator::account::{self, SendReport};
 use crate::generator::bursts::BurstLengths;
-use crate::generator::plan::{SlotFacts, SlotPlan, SlotSpan};
+use crate::generator::plan::{SlotFacts, SlotSpan};
 use crate::outcome::{CodeCount, SelfWatch, SendMethod, SlotInterval, SlotOutcome};
 use crate::sys::xdp::{INTERVALS, SEGMENTS};
 use crate::workload::ReplyCode;
@@ -93,58 +93,23 @@ fn complete_intervals(
     intervals: &mut Vec<SlotInterval>,
 ) {
     let (span, sent, duration) = (facts.span, outcome.sent, outcome.duration);
-    let made_count = program.sum(|row| &row.sent);
     intervals.retain(|interval| interval.begins_seconds < duration.as_secs_f64());
     for (number, interval) in intervals.iter_mut().enumerate() {
-        let answered = |row: &crate::sys::xdp::XdpRow| {
-            row.intervals.get(number).map_or(0, |count| count.load(Ordering::Relaxed))
+        let failures_at = |time_ns: fn(&BadReply) -> u64| {
+            failures.iter().filter(|failure| span.interval_number(time_ns(failure)) == number).count() as u64
         };
-        let begins_ns = span.start_ns + span.interval_ns * number as u64;
-        let interval_failures =
-            failures.iter().filter(|failure| span.interval_number(failure.intended_ns) == number);
-        let answered: u64 = program.rows.iter().map(answered).sum();
-        interval.answered = Some(answered.saturating_sub(interval_failures.count() as u64));
-        // With a schedule, requests count by their intended times.
-        let times = begins_ns..begins_ns + span.interval_ns;
-        if let Some(due_count) = due_requests(program, facts.plans, times) {
-            interval.sent = sent_share(due_count, sent, made_count);
-        }
+        let answered = program.sum_in(number, |row| &row.answered_in);
+        interval.answered = Some(answered.saturating_sub(failures_at(|failure| failure.intended_ns)));
+        let received = program.sum_in(number, |row| &row.received_in);
+        let arrived_failures = failures_at(|failure| failure.intended_ns + failure.latency_ns);
+        interval.received = received.saturating_sub(arrived_failures);
+        interval.sent = program.sent_in(number);
         interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
     }
     debug_assert!(intervals.len() <= INTERVALS);
-    // The last read may precede the last request.
+    // The last requests may be meant to leave after the end.
     let sent_in_intervals: u64 = intervals.iter().map(|interval| interval.sent).sum();
     if let Some(last) = intervals.last_mut() {
         last.sent = (last.sent + sent).saturating_sub(sent_in_intervals);
-    }
-}
-
-// Requests that left of the `due_count` that were due, if `sent` of `made` left in all: errors are known
-// only in total.
-fn sent_share(due_count: u64, sent: u64, made: u64) -> u64 {
-    (u128::from(due_count) * u128::from(sent) / u128::from(made.max(1))) as u64
-}
-
-// Requests with an intended time in `times`; `None` without a schedule.
-fn due_requests(program: &LoadProgram, plans: &[SlotPlan], times: std::ops::Range<u64>) -> Option<u64> {
-    let mut total = 0;
-    for plan in plans {
-        let schedule = plan.timing.schedule()?;
-        // Each schedule ends with the requests that its thread made.
-        let sent = program.row(plan.thread).map_or(0, |row| row.sent.load(Ordering::Relaxed));
-        total += schedule.due_before(times.end).min(sent) - schedule.due_before(times.start).min(sent);
-    }
-    Some(total)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::sent_share;
-
-    #[test]
-    fn requests_that_did_not_leave_are_spread_over_the_intervals() {
-        for (due, sent, made, expected) in [(100, 300, 300, 100), (100, 291, 300, 97), (0, 0, 0, 0)] {
-            assert_eq!(sent_share(due, sent, made), expected);
-        }
     }
 }

@@ -6,7 +6,7 @@ use super::program::LoadProgram;
 use crate::generator::plan::{SendTiming, SlotPlan, SlotSpan};
 use crate::latency::Latency;
 use crate::outcome::SendErrors;
-use crate::sys::xdp::{BUCKETS, SEGMENTS, SUB_BITS, XdpFlow, XdpRow};
+use crate::sys::xdp::{BUCKETS, INTERVALS, SEGMENTS, SUB_BITS, XdpFlow, XdpRow};
 
 /// Prepares flows and rows. No thread sends, and stragglers of the last slot are late from now on.
 pub(super) fn begin(program: &LoadProgram, span: &SlotSpan, plans: &[SlotPlan]) {
@@ -44,10 +44,10 @@ fn flow_first(program: &LoadProgram, flow: &XdpFlow) -> u64 {
 }
 
 fn reset(row: &XdpRow, span: &SlotSpan) {
-    let is_used = row.answered.load(Ordering::Relaxed) > 0;
+    let is_used = row.answered.load(Ordering::Relaxed) + row.sent.load(Ordering::Relaxed) > 0;
     let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
     [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
-    zero(&row.oldest_part);
+    [&row.oldest_part, &row.made_until].into_iter().for_each(zero);
     [&row.tick, &row.horizon, &row.quota].into_iter().for_each(zero);
     [&row.share, &row.worst_lag, &row.late_sends].into_iter().for_each(zero);
     [&row.run_over, &row.made_of].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
@@ -57,7 +57,8 @@ fn reset(row: &XdpRow, span: &SlotSpan) {
     [&row.nobody, &row.rejected, &row.fragments].into_iter().for_each(zero);
     zero(&row.longest);
     if is_used {
-        row.codes.iter().chain(&row.intervals).chain(row.latency.iter().flatten()).for_each(zero);
+        [&row.sent_in, &row.answered_in, &row.received_in].into_iter().flatten().for_each(zero);
+        row.codes.iter().chain(row.latency.iter().flatten()).for_each(zero);
     }
     let set = |field: &AtomicU64, value| field.store(value, Ordering::Relaxed);
     set(&row.start, span.start_ns);
@@ -98,6 +99,19 @@ impl LoadProgram {
         self.rows.iter().map(|row| counter(row).load(Ordering::Relaxed)).sum()
     }
 
+    /// A counter of all CPUs together in the interval `number`.
+    pub(super) fn sum_in(&self, number: usize, counter: fn(&XdpRow) -> &[AtomicU64; INTERVALS]) -> u64 {
+        let count = |row| counter(row).get(number).map_or(0, |count| count.load(Ordering::Relaxed));
+        self.rows.iter().map(count).sum()
+    }
+
+    /// Requests meant to leave in the interval `number` that left. Requests that did not leave are known
+    /// only in total, and spread over the intervals.
+    pub(super) fn sent_in(&self, number: usize) -> u64 {
+        let made = self.sum(|row| &row.sent);
+        sent_share(self.sum_in(number, |row| &row.sent_in), self.sent(), made)
+    }
+
     /// Requests that left.
     pub(super) fn sent(&self) -> u64 {
         let unsent = self.send_errors().unsent();
@@ -125,6 +139,11 @@ impl LoadProgram {
     pub(super) fn longest_ns(&self) -> u64 {
         self.rows.iter().map(|row| row.longest.load(Ordering::Relaxed)).max().unwrap_or(0)
     }
+}
+
+// Requests that left of the `made_in` of an interval, if `sent` of `made` left in all.
+fn sent_share(made_in: u64, sent: u64, made: u64) -> u64 {
+    (u128::from(made_in) * u128::from(sent) / u128::from(made.max(1))) as u64
 }
 
 /// Latencies by segment and bucket over all CPUs.
@@ -217,6 +236,13 @@ mod tests {
             let midpoint = bucket_middle(bucket(ns));
             prop_assert!(bucket(ns) < BUCKETS);
             prop_assert!(midpoint.abs_diff(ns) <= ns / 256 + 1, "{} {}", ns, midpoint);
+        }
+    }
+
+    #[test]
+    fn requests_that_did_not_leave_are_spread_over_the_intervals() {
+        for (due, sent, made, expected) in [(100, 300, 300, 100), (100, 291, 300, 97), (0, 0, 0, 0)] {
+            assert_eq!(sent_share(due, sent, made), expected);
         }
     }
 

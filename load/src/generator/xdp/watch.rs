@@ -20,12 +20,10 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 // Interval at which the threads of a slot are checked.
 const LIVENESS_NS: u64 = 1_000_000_000;
 
-/// The counters at the end of the last interval.
+/// The latencies until the end of the last interval.
 pub(super) struct IntervalWatch<'a> {
     program: &'a LoadProgram,
     span: SlotSpan,
-    sent: u64,
-    answered: u64,
     buckets: LatencyBuckets,
     intervals: Vec<SlotInterval>,
 }
@@ -33,7 +31,7 @@ pub(super) struct IntervalWatch<'a> {
 impl<'a> IntervalWatch<'a> {
     pub(super) fn new(program: &'a LoadProgram, span: SlotSpan) -> Self {
         let buckets = LatencyBuckets::new();
-        IntervalWatch { program, span, sent: 0, answered: 0, buckets, intervals: Vec::new() }
+        IntervalWatch { program, span, buckets, intervals: Vec::new() }
     }
 
     // Waits for the reports of all threads, and reports intervals that end until then. `None` if a thread
@@ -75,17 +73,16 @@ impl<'a> IntervalWatch<'a> {
         if number >= self.span.interval_count() {
             return;
         }
-        let (sent, answered) = (self.program.sent(), self.program.sum(|row| &row.answered));
         let buckets = LatencyBuckets::read(self.program);
         let latency = buckets.since(&self.buckets);
         let interval = SlotInterval {
-            sent: sent.saturating_sub(self.sent),
-            received: answered.saturating_sub(self.answered),
+            sent: self.program.sent_in(number),
+            received: self.program.sum_in(number, |row| &row.received_in),
             latency_ns: if latency.count() == 0 { LatencyQuantiles::default() } else { latency.quantiles() },
             ..self.span.interval(number)
         };
         observer(&interval);
-        (self.sent, self.answered, self.buckets) = (sent, answered, buckets);
+        self.buckets = buckets;
         self.intervals.push(interval);
     }
 

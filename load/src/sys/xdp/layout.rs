@@ -148,7 +148,9 @@ pub(crate) struct XdpRow {
     pub(crate) horizon: AtomicU64,
     pub(crate) quota: AtomicU64,
     pub(crate) clones: AtomicU64,
-    _pad2: [AtomicU64; 20],
+    _made_number: AtomicU64,
+    pub(crate) made_until: AtomicU64,
+    _pad2: [AtomicU64; 18],
     pub(crate) start: AtomicU64,
     pub(crate) half: AtomicU64,
     pub(crate) last_quarter: AtomicU64,
@@ -171,8 +173,10 @@ pub(crate) struct XdpRow {
     pub(crate) longest: AtomicU64,
     _pad3: [AtomicU64; 12],
     pub(crate) codes: [AtomicU64; 256],
-    pub(crate) intervals: [AtomicU64; INTERVALS],
+    pub(crate) sent_in: [AtomicU64; INTERVALS],
+    pub(crate) answered_in: [AtomicU64; INTERVALS],
+    pub(crate) received_in: [AtomicU64; INTERVALS],
     pub(crate) latency: [[AtomicU64; BUCKETS]; SEGMENTS],
 }
 
-const _: () = assert!(size_of::<XdpRow>() == 1152 + 256 + 2048 + 65536 + 98304);
+const _: () = assert!(size_of::<XdpRow>() == 1152 + 256 + 2048 + 3 * 65536 + 98304);
