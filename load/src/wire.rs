@@ -5,7 +5,7 @@ mod speed;
 
 use serde::{Deserialize, Serialize};
 
-pub use delay::{DelayParts, DelayPath, FIBRE_METRES_PER_SECOND};
+pub use delay::{DelayParts, DelayPath};
 pub use speed::{LinkSpeed, SpeedError};
 
 /// Bytes that each frame uses on the wire in addition to itself: preamble 7, delimiter 1, gap 12
@@ -245,13 +245,6 @@ impl WireFormat {
         let tags = u64::from(self.vlan_tags) * VLAN_TAG_BYTES;
         (ETHERNET_BYTES + tags + packet_bytes + CHECK_SEQUENCE_BYTES).max(SHORTEST_FRAME_BYTES)
     }
-}
-
-/// Frames of `frame_bytes` (frame check sequence included; shorter frames are padded) per second
-/// that a link carries, rounded down.
-pub fn frames_per_second(frame_bytes: u32, link: LinkSpeed) -> u64 {
-    let frame = u64::from(frame_bytes).max(SHORTEST_FRAME_BYTES);
-    link.bits_per_second() / ((frame + FRAME_OVERHEAD_BYTES) * 8)
 }
 
 #[cfg(test)]

@@ -59,12 +59,8 @@ impl CalcArgs {
     fn calculate(&self) -> Result<Envelope<LinkCapacity>> {
         let wire = self.wire()?;
         let figures = wire.figures();
-        let path = DelayPath {
-            distance_metres: self.distance,
-            processing_ns: self.processing,
-            queued: self.queue,
-            ..DelayPath::default()
-        };
+        let path =
+            DelayPath { distance_metres: self.distance, processing_ns: self.processing, queued: self.queue };
         let at_rate = self.tps.map(|tps| AtRate {
             transactions_per_second: tps,
             wire_bits_per_second: wire.wire_bits_per_second(tps),
@@ -86,9 +82,10 @@ impl CalcArgs {
                 format!("a link of {} does not carry that many transactions per second", self.link),
             ));
         }
+        let shortest = WireFormat::new(0, IpVersion::V4, 0, self.link)?;
         let result = LinkCapacity {
             figures,
-            shortest_frames_per_second: wire::frames_per_second(SHORTEST_FRAME_BYTES as u32, self.link),
+            shortest_frames_per_second: shortest.datagrams_per_second(),
             at_rate,
             delay: wire.delays(&path),
         };

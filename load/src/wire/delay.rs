@@ -4,31 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use super::speed::LinkSpeed;
 
-/// The speed of light in fibre, metres per second: two thirds of that in vacuum.
-pub const FIBRE_METRES_PER_SECOND: f64 = 2e8;
+// The speed of light in fibre, metres per second: two thirds of that in vacuum.
+const FIBRE_METRES_PER_SECOND: f64 = 2e8;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DelayPath {
-    /// Length of the cable, m.
+    /// Length of the fibre, m.
     pub distance_metres: f64,
-    /// Speed of the signal in it, m/s.
-    pub metres_per_second: f64,
     /// Time to process it, ns.
     pub processing_ns: f64,
     /// Datagrams of the same size that wait for the link before it.
     pub queued: u64,
-}
-
-impl Default for DelayPath {
-    /// No distance, in fibre; no processing, no queue.
-    fn default() -> Self {
-        DelayPath {
-            distance_metres: 0.0,
-            metres_per_second: FIBRE_METRES_PER_SECOND,
-            processing_ns: 0.0,
-            queued: 0,
-        }
-    }
 }
 
 /// The four components of one-way delay, and their sum.
@@ -45,11 +31,7 @@ pub struct DelayParts {
 impl DelayParts {
     pub(super) fn new(wire_bits: u64, link: LinkSpeed, path: &DelayPath) -> Self {
         let transmission_ns = wire_bits as f64 / link.bits_per_second() as f64 * 1e9;
-        let propagation_ns = if path.distance_metres == 0.0 {
-            0.0
-        } else {
-            path.distance_metres / path.metres_per_second * 1e9
-        };
+        let propagation_ns = path.distance_metres / FIBRE_METRES_PER_SECOND * 1e9;
         let queueing_ns = transmission_ns * path.queued as f64;
         DelayParts {
             transmission_ns,

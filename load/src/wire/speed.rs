@@ -4,12 +4,10 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
-
 // Faster links are refused as typing errors, bits/s.
 const FASTEST: u64 = 1_000_000_000_000_000;
 
-/// A link's speed; serialized as bits per second.
+/// A link's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkSpeed(NonZeroU64);
 
@@ -95,11 +93,5 @@ impl fmt::Display for LinkSpeed {
             }
         }
         write!(f, "{bits}")
-    }
-}
-
-impl Serialize for LinkSpeed {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.bits_per_second())
     }
 }

@@ -280,7 +280,6 @@ fn serialized_by_hand(name: &str) -> Option<Value> {
     let count = json!({"type": "integer", "minimum": 0});
     Some(match name {
         "CpuSet" => json!({"type": "string", "description": "A list such as `0-3,8`."}),
-        "LinkSpeed" => json!({"type": "integer", "minimum": 0, "description": "Bits per second."}),
         "RefusalCounts" | "RadiusCounts" => json!({"type": "object", "additionalProperties": count}),
         "Latency" => {
             let ns = optional(count.clone());
