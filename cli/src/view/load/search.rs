@@ -105,10 +105,11 @@ fn tiles(report: &SearchReport) -> Vec<Tile> {
         return Vec::new();
     }
     let bound_sign = if report.capacity.generator_bound { "≥" } else { "" };
-    let interval = estimate
-        .low
-        .zip(estimate.high)
-        .map_or_else(|| "one search".to_owned(), |(low, high)| format!("{} (95 %)", rate_range(low, high)));
+    let interval = match (estimate.low.zip(estimate.high), estimate.samples) {
+        (Some((low, high)), _) => format!("{} (95 %)", rate_range(low, high)),
+        (None, 1) => "one search".to_owned(),
+        (None, samples) => format!("median of {samples} searches"),
+    };
     let spread = format!("spread of {} searches, {} confirmed", estimate.samples, report.capacity.confirmed);
     vec![
         Tile::new(

@@ -85,7 +85,7 @@ fn a_search_without_a_capacity_has_a_page_and_text() {
     // The budget is zero, so nothing is sent.
     let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
     let capacity = capacity::search_repeatedly(&mut *generator(), &options, 3).expect("a result");
-    let report = SearchReport {
+    let mut report = SearchReport {
         generator: load_fixtures::generator(),
         method: SearchMethod {
             max_loss_ratio: 0.001,
@@ -100,12 +100,16 @@ fn a_search_without_a_capacity_has_a_page_and_text() {
         overload: Vec::new(),
         missed: Vec::new(),
     };
-    let document = envelope_of(report).document();
-    let page = page(&document);
-    assert!(page.contains("Capacity: none: no rate holds"));
+    let document = envelope_of(report.clone()).document();
+    assert!(page(&document).contains("Capacity: none: no rate holds"));
     let text = plain(&document);
     assert!(text.starts_with("Capacity: none: no rate holds\n"), "{text}");
     assert!(text.contains("99 % answered within 1.00"), "{text}");
+
+    // Two searches have no interval.
+    let estimate = &mut report.capacity.transactions_per_second;
+    (estimate.median, estimate.samples) = (1_000.0, 2);
+    assert!(page(&envelope_of(report).document()).contains("highest rate that holds: median of 2 searches"));
 }
 
 #[test]
