@@ -358,6 +358,25 @@ pub enum BoundReason {
     ServerDeliversReplies,
 }
 
+// Up to this share of late requests, the medians of latency cannot grow because of them.
+const LATE_MATTERS: f64 = 0.1;
+
+impl BoundReason {
+    pub(crate) fn is_much_lateness(&self) -> bool {
+        matches!(self, BoundReason::SentLate { ratio } if *ratio > LATE_MATTERS)
+    }
+
+    /// Whether the figures of a slot may be worse than those of the service because of it. A flood
+    /// and a window always keep a thread busy.
+    pub fn distorts_figures(&self) -> bool {
+        match self {
+            BoundReason::SentLate { .. } => self.is_much_lateness(),
+            BoundReason::ThreadBusy { .. } => false,
+            _ => true,
+        }
+    }
+}
+
 impl fmt::Display for BoundReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -73,7 +73,7 @@ impl ComparedPaths<'_> {
         self.write(&old.host, envelope.with_warnings(warnings), targets)
     }
 
-    // Whether the verdict holds if a capacity may be higher than measured: refuses a worse one, and
+    // Whether the verdict holds if the service may be better than measured: refuses a worse one, and
     // warns of another.
     fn judge_bounds(
         &self,
@@ -83,12 +83,12 @@ impl ComparedPaths<'_> {
         let names = self.names();
         match (verdict, old, new) {
             (ComparisonVerdict::Worse, _, Some(reason)) => bail!(
-                "{}: its capacity is a lower bound, so it may be no worse: {reason}; search again for longer (--time) or with a faster generator",
+                "{}: its result is a lower bound, so it may be no worse: {reason}; measure again with a faster generator, or search for longer (--time)",
                 names[1]
             ),
             (ComparisonVerdict::Better | ComparisonVerdict::NoDifferenceShown, Some(reason), _) => {
                 let detail = format!(
-                    "{}: its capacity is a lower bound, so the new one may be worse: {reason}",
+                    "{}: its result is a lower bound, so the new one may be worse: {reason}",
                     names[0]
                 );
                 Ok(Some(Warning::remark(detail)))
@@ -360,9 +360,9 @@ mod tests {
         let (none, bound) = (None, Some("no higher rate was judged"));
         let judge = |verdict, bounds| comparison.judge_bounds(verdict, bounds);
         let error = judge(ComparisonVerdict::Worse, [none, bound]).expect_err("refused").to_string();
-        assert!(error.starts_with("b.json: its capacity is a lower bound"), "{error}");
+        assert!(error.starts_with("b.json: its result is a lower bound"), "{error}");
         let warning = judge(ComparisonVerdict::Better, [bound, none]).expect("judged").expect("a warning");
-        assert!(warning.detail.starts_with("a.json: its capacity is a lower bound"), "{}", warning.detail);
+        assert!(warning.detail.starts_with("a.json: its result is a lower bound"), "{}", warning.detail);
         for (verdict, bounds) in [
             (ComparisonVerdict::Worse, [bound, none]),
             (ComparisonVerdict::Better, [none, bound]),

@@ -67,6 +67,10 @@ fn compare_exits_1_only_for_a_slower_server() {
 fn ramps_are_compared_at_the_rates_they_share() {
     let directory = TestDirectory::new();
     let mut ramp = measured(&["--ramp", "200-400:200", "--duration", "1"]);
+    for step in ramp["result"]["steps"].as_array_mut().expect("steps") {
+        // A busy machine sends late.
+        step["self_watch"]["bound_because"] = json!([]);
+    }
     let old = &directory.write("old.json", &ramp);
     let steps = ramp["result"]["steps"].as_array_mut().expect("steps");
     steps.iter_mut().for_each(|step| scale_intervals(step, "/latency_ns/p50", 20.0));

@@ -173,11 +173,8 @@ impl ProbeResult {
     }
 }
 
-// Up to this share of late requests, the medians of latency cannot grow because of them.
-const LATE_MATTERS: f64 = 0.1;
-
 fn is_late(reasons: &[BoundReason]) -> bool {
-    reasons.iter().any(|reason| matches!(reason, BoundReason::SentLate { ratio } if *ratio > LATE_MATTERS))
+    reasons.iter().any(BoundReason::is_much_lateness)
 }
 
 // Whether the generator could not offer the rate or receive the replies; lateness alone does not

@@ -22,7 +22,7 @@ pub(super) struct LoadFigures {
     pub(super) host: HostSummary,
     pub(super) method: MethodFacts,
     pub(super) figures: Vec<LoadFigure>,
-    /// Why the capacity of a search is a lower bound, if it is.
+    /// Why the figures of a run or a search are lower bounds, if they are.
     pub(super) bound: Option<String>,
 }
 
@@ -74,19 +74,25 @@ fn run_figures(envelope: Envelope<LoadReport>) -> LoadFigures {
         .with_fact("the requested rate", outcome.requested_per_second)
         .with_fact("the window", report.window_requests)
         .with_fact("the number of merged runs", report.merged.len());
-    LoadFigures { host: envelope.host, method, figures: slot_figures(outcome, ""), bound: None }
+    let bound = slot_bound(outcome).map(ToString::to_string);
+    LoadFigures { figures: slot_figures(outcome, ""), host: envelope.host, method, bound }
 }
 
 /// The figures of all steps. Their keys contain the rate, so that steps of equal rates are
-/// compared.
+/// compared. Steps at which the generator was the limit have none.
 fn ramp_figures(envelope: Envelope<RampReport>) -> LoadFigures {
     let ramp = &envelope.result;
     let step_figures = |step: &SlotOutcome| {
         slot_figures(step, &format!("at {}/s: ", step.requested_per_second.unwrap_or_default()))
     };
-    let figures = ramp.steps.iter().flat_map(step_figures).collect();
+    let judged_steps = ramp.steps.iter().filter(|step| slot_bound(step).is_none());
+    let figures = judged_steps.flat_map(step_figures).collect();
     let method = method("ramp", &envelope.host, &ramp.generator);
     LoadFigures { method, host: envelope.host, figures, bound: None }
+}
+
+fn slot_bound(outcome: &SlotOutcome) -> Option<&BoundReason> {
+    outcome.self_watch.bound_because.iter().find(|reason| reason.distorts_figures())
 }
 
 /// The figures of a slot by its intervals, with keys that begin with `prefix`.
@@ -194,5 +200,22 @@ mod tests {
         };
         assert_ne!(method(Some(4)), method(Some(64)));
         assert_ne!(method(Some(4)), method(None));
+    }
+
+    #[test]
+    fn figures_that_the_generator_limited_are_lower_bounds() {
+        let (busy, late) =
+            (BoundReason::ThreadBusy { cpu_ratio: 1.0 }, BoundReason::SentLate { ratio: 0.05 });
+        let dropped = BoundReason::RequestsDropped { ratio: 0.5 };
+        for (reasons, is_bound) in [(vec![busy, late], false), (vec![busy, dropped], true)] {
+            let mut envelope = load_fixtures::envelope();
+            envelope.result.outcome.self_watch.bound_because = reasons;
+            let steps = vec![load_fixtures::outcome(1.0, 0), envelope.result.outcome.clone()];
+            let ramp = RampReport { generator: load_fixtures::generator(), steps, missed: Vec::new() };
+            assert_eq!(run_figures(envelope).bound.is_some(), is_bound);
+            let ramp_figures = ramp_figures(load_fixtures::of_sender(0, "", ramp)).figures;
+            let is_bound_step = |figure: &LoadFigure| figure.key.starts_with("at 1000/s");
+            assert_eq!(ramp_figures.iter().any(is_bound_step), !is_bound);
+        }
     }
 }
