@@ -17,6 +17,8 @@ use crate::origin::HostSummary;
 /// The key of a search's figure.
 pub(super) const CAPACITY_KEY: &str = "transactions_per_second";
 
+const SEND_METHOD: &str = "the way in which requests left";
+
 /// The parts of a result that a comparison requires.
 pub(super) struct LoadFigures {
     pub(super) host: HostSummary,
@@ -73,7 +75,8 @@ fn run_figures(envelope: Envelope<LoadReport>) -> LoadFigures {
     let method = method("run", &envelope.host, &report.generator)
         .with_fact("the requested rate", outcome.requested_per_second)
         .with_fact("the window", report.window_requests)
-        .with_fact("the number of merged runs", report.merged.len());
+        .with_fact("the number of merged runs", report.merged.len())
+        .with_fact(SEND_METHOD, outcome.self_watch.send_method);
     let bound = slot_bound(outcome).map(ToString::to_string);
     LoadFigures { figures: slot_figures(outcome, ""), host: envelope.host, method, bound }
 }
@@ -87,7 +90,8 @@ fn ramp_figures(envelope: Envelope<RampReport>) -> LoadFigures {
     };
     let judged_steps = ramp.steps.iter().filter(|step| slot_bound(step).is_none());
     let figures = judged_steps.flat_map(step_figures).collect();
-    let method = method("ramp", &envelope.host, &ramp.generator);
+    let method = method("ramp", &envelope.host, &ramp.generator)
+        .with_fact(SEND_METHOD, ramp.steps.first().map(|step| step.self_watch.send_method));
     LoadFigures { method, host: envelope.host, figures, bound: None }
 }
 
@@ -135,7 +139,7 @@ fn search_figures(envelope: Envelope<SearchReport>) -> LoadFigures {
     let method = method("search", &envelope.host, &search.generator)
         .with_fact("the loss limit", search.method.max_loss_ratio)
         .with_fact("the p99 limit in ns", search.method.max_p99_ns)
-        .with_fact("the way in which requests left", search.capacity.send_method);
+        .with_fact(SEND_METHOD, search.capacity.send_method);
     let figure = LoadFigure {
         key: CAPACITY_KEY.to_owned(),
         less_is_better: false,
@@ -179,6 +183,7 @@ pub(super) fn confidence_interval(samples: &[f64]) -> ConfidenceInterval {
 mod tests {
     use super::*;
     use crate::render::load_fixtures;
+    use linerate_load::SendMethod;
 
     #[test]
     fn merged_runs_are_compared_without_their_unknown_medians() {
@@ -192,14 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_different_sizes_are_measured_in_different_ways() {
-        let method = |window_requests| {
+    fn windows_and_send_methods_are_part_of_the_method() {
+        let method = |window_requests, send_method| {
             let mut envelope = load_fixtures::envelope();
             envelope.result.window_requests = window_requests;
+            envelope.result.outcome.self_watch.send_method = send_method;
             format!("{:?}", run_figures(envelope).method)
         };
-        assert_ne!(method(Some(4)), method(Some(64)));
-        assert_ne!(method(Some(4)), method(None));
+        let small_window = method(Some(4), SendMethod::Clones);
+        assert_ne!(small_window, method(Some(64), SendMethod::Clones));
+        assert_ne!(small_window, method(None, SendMethod::Clones));
+        assert_ne!(small_window, method(Some(4), SendMethod::LiveFrames));
     }
 
     #[test]
