@@ -168,6 +168,7 @@ fn assert_intervals_add_up(outcome: &SlotOutcome) {
     assert_eq!(sum(|interval| interval.sent), outcome.sent, "{outcome:?}");
     assert_eq!(sum(|interval| interval.answered.unwrap()), outcome.answered, "{outcome:?}");
     assert!(sum(|interval| interval.received) <= outcome.answered);
+    assert!(outcome.intervals.iter().all(|interval| interval.answered <= Some(interval.sent)), "{outcome:?}");
 }
 
 #[test]
