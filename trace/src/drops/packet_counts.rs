@@ -18,6 +18,7 @@ use crate::TraceError;
 use crate::host_facts::{interface_names, online_cpus, tunnel_ports};
 use crate::symbols::KernelSymbols;
 
+use count::DropCounters;
 pub use count::{CountedEvent, LossSite, PacketOrigin, PassedCounts, PathPoint};
 use overhead::ProgramTiming;
 pub use overhead::TraceOverhead;
@@ -65,6 +66,10 @@ pub enum PacketDirection {
 pub struct PacketCounts {
     pub seconds: f64,
     pub passed: PassedCounts,
+    /// Datagrams per buffer in sockets, rounded up: several with UDP_GRO. Zero if unknown.
+    pub buffer_datagrams: u64,
+    /// Since the start.
+    pub(super) counters: DropCounters,
     /// Dropped datagrams: an aggregate counts as its segments.
     pub lost: BTreeMap<LossSite, u64>,
     pub events: BTreeMap<CountedEvent, u64>,
@@ -117,7 +122,8 @@ impl PacketCounts {
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             seconds: self.seconds - earlier.seconds,
-            passed: count::growth(&self.passed, &earlier.passed),
+            passed: self.counters.passed_since(&earlier.counters),
+            buffer_datagrams: self.counters.buffer_datagrams_since(&earlier.counters),
             lost: count::growth(&self.lost, &earlier.lost),
             events: count::growth(&self.events, &earlier.events),
             edges: [earlier.edges.clone(), self.edges.clone()].concat(),
@@ -130,6 +136,7 @@ impl PacketCounts {
         Self {
             seconds: self.seconds + later.seconds,
             passed: count::sum(&self.passed, &later.passed),
+            buffer_datagrams: self.buffer_datagrams.max(later.buffer_datagrams),
             lost: count::sum(&self.lost, &later.lost),
             events: count::sum(&self.events, &later.events),
             edges: vec![
@@ -215,14 +222,12 @@ impl DropsTracer {
             self.attached.programs.lacking.iter().map(|attachment| {
                 format!("tracepoint {}, which {}", attachment.tracepoint, attachment.since)
             });
-        let passed = counters.passed();
-        let edge = EdgeCounts {
-            meanwhile: count::growth(&passed, &first_counters.passed()),
-            ..EdgeCounts::default()
-        };
+        let edge = EdgeCounts { meanwhile: counters.passed_since(&first_counters), ..EdgeCounts::default() };
         Ok(PacketCounts {
             seconds,
-            passed,
+            passed: counters.passed_since(&DropCounters::default()),
+            buffer_datagrams: counters.buffer_datagrams_since(&DropCounters::default()),
+            counters,
             lost: count::lost(&lost_counts, self.reasons.as_ref(), &self.symbols),
             events,
             edges: vec![edge],
@@ -243,7 +248,7 @@ impl DropsTracer {
         let begin = Instant::now();
         loop {
             std::thread::sleep(SETTLED);
-            let after = count::growth(&self.attached.counters()?.passed(), &counts.passed);
+            let after = self.attached.counters()?.passed_since(&counts.counters);
             let sent = after.iter().filter(|((point, _), _)| *point == PathPoint::Sent);
             if sent.map(|(_, packets)| packets).sum::<u64>() < unanswered && begin.elapsed() < longest {
                 continue;

@@ -107,8 +107,9 @@ impl QueuedPackets {
     }
 
     /// Upper bound of the datagrams in the sockets.
-    pub(super) fn most_datagrams(&self) -> u64 {
-        self.sockets_bytes.map_or(0, |bytes| bytes.div_ceil(LEAST_CHARGE_BYTES))
+    pub(super) fn most_datagrams(&self, counts: &PacketCounts) -> u64 {
+        let buffers = self.sockets_bytes.map_or(0, |bytes| bytes.div_ceil(LEAST_CHARGE_BYTES));
+        buffers.saturating_mul(counts.buffer_datagrams.max(1))
     }
 }
 

@@ -178,7 +178,8 @@ fn application(evidence: &PacketEvidence, mut losses: Vec<StageLoss>) -> Unbalan
         ));
     }
     let complete = passed(PathPoint::Read).map(|read| read.saturating_sub(truncated));
-    let (waited, waiting) = (evidence.waited.most_datagrams(), evidence.waiting.most_datagrams());
+    let [waited, waiting] =
+        [&evidence.waited, &evidence.waiting].map(|queued| queued.most_datagrams(&evidence.seen));
     let between = evidence.between(&[PathPoint::Delivered, PathPoint::Read], false);
     UnbalancedStage::counted(PathStep::Application, losses, complete)
         .waiting(waited.saturating_add(between), waiting.saturating_add(between))

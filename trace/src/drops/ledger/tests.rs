@@ -230,6 +230,11 @@ fn unread_datagrams_in_the_socket_are_waiting() {
     // If the socket were empty, these datagrams would be missing.
     evidence.waiting.sockets_bytes = Some(0);
     assert_eq!(PacketAccounting::make(&evidence).requests.unaccounted(), 3);
+    // One buffer has up to three datagrams.
+    evidence.waiting.sockets_bytes = Some(512);
+    assert_eq!(PacketAccounting::make(&evidence).requests.unaccounted(), 2);
+    evidence.seen.buffer_datagrams = 3;
+    balanced(&evidence);
     // Later, the waiting datagrams are read.
     let mut later = evidence;
     later.waited.sockets_bytes = Some(3 * 768);

@@ -141,7 +141,7 @@ fn unseen_reads(evidence: &PacketEvidence) -> u64 {
         .filter(|_| evidence.waited.sockets_bytes.is_some());
     let between = evidence.between(&[PathPoint::Delivered, PathPoint::Read], false);
     counts.map_or(0, |(read, delivered)| {
-        let waited = evidence.waited.most_datagrams().saturating_add(between);
+        let waited = evidence.waited.most_datagrams(&evidence.seen).saturating_add(between);
         read.saturating_sub(delivered).saturating_sub(waited)
     })
 }

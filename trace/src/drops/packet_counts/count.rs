@@ -152,8 +152,8 @@ const HOOKS: [Option<&str>; 7] = [
 ];
 
 // Counters of all CPUs. One CPU may correct a count of another.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct DropCounters([u64; COUNTERS]);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::drops) struct DropCounters([u64; COUNTERS]);
 
 impl DropCounters {
     pub(super) fn from_cpus(cpus: &[[u64; COUNTERS]]) -> Self {
@@ -164,17 +164,35 @@ impl DropCounters {
         CountedEvent::ALL.into_iter().zip(self.0[POINTS.len() * DIRECTIONS..].iter().copied()).collect()
     }
 
-    /// Without zeros. A read takes a whole buffer, which can contain several datagrams with
-    /// UDP_GRO: the average number delivered.
-    pub(super) fn passed(&self) -> PassedCounts {
+    // In the order of `POINTS`, in a direction.
+    fn grown_since(&self, earlier: &Self, side: usize) -> [u64; POINTS.len()] {
+        std::array::from_fn(|point| {
+            let word = point * DIRECTIONS + side;
+            self.0[word].wrapping_sub(earlier.0[word])
+        })
+    }
+
+    /// Requests and buffers delivered since the earlier reading; since the start if none was
+    /// delivered later, because those waited.
+    fn delivered_since(&self, earlier: &Self) -> (u64, u64) {
+        let [_, datagrams, buffers, ..] = self.grown_since(earlier, 0);
+        if buffers > 0 { (datagrams, buffers) } else { (self.0[DIRECTIONS], self.0[2 * DIRECTIONS]) }
+    }
+
+    /// Datagrams per delivered buffer, rounded up; zero if none was delivered.
+    pub(super) fn buffer_datagrams_since(&self, earlier: &Self) -> u64 {
+        let (datagrams, buffers) = self.delivered_since(earlier);
+        datagrams.div_ceil(buffers.max(1))
+    }
+
+    /// The growth without zeros. A read takes a whole buffer, which can contain several datagrams
+    /// with UDP_GRO: the average number delivered.
+    pub(super) fn passed_since(&self, earlier: &Self) -> PassedCounts {
         let mut passed = PassedCounts::new();
-        for (index, point) in POINTS.iter().enumerate() {
-            let Some(point) = *point else { continue };
-            for (side, direction) in
-                [PacketDirection::Request, PacketDirection::Reply].into_iter().enumerate()
-            {
-                let count_at = |point: usize| self.0[point * DIRECTIONS + side];
-                let (count, datagrams, buffers) = (count_at(index), count_at(1), count_at(2));
+        let (datagrams, buffers) = self.delivered_since(earlier);
+        for (side, direction) in [PacketDirection::Request, PacketDirection::Reply].into_iter().enumerate() {
+            for (point, count) in POINTS.into_iter().zip(self.grown_since(earlier, side)) {
+                let Some(point) = point else { continue };
                 let packets = match point {
                     PathPoint::Read if buffers > 0 => {
                         let scaled = u128::from(count) * u128::from(datagrams) / u128::from(buffers);
@@ -263,20 +281,37 @@ mod tests {
     use super::*;
 
     /// The packets read and truncated, of counters of two CPUs.
-    fn passed(truncated: [i64; 2]) -> Vec<(PathPoint, u64)> {
+    fn read_and_truncated(truncated: [i64; 2]) -> Vec<(PathPoint, u64)> {
         let cpus = truncated.map(|truncated| {
             let mut cpu = [0; COUNTERS];
             cpu[3 * DIRECTIONS] = 10;
             cpu[4 * DIRECTIONS] = truncated.cast_unsigned();
             cpu
         });
-        let passed = DropCounters::from_cpus(&cpus).passed();
+        let passed = DropCounters::from_cpus(&cpus).passed_since(&DropCounters::default());
         passed.into_iter().map(|((point, _), packets)| (point, packets)).collect()
     }
 
     #[test]
     fn a_cpu_may_correct_the_truncated_reads_of_another_cpu_but_not_below_zero() {
-        assert_eq!(passed([7, -3]), [(PathPoint::Read, 20), (PathPoint::Truncated, 4)]);
-        assert_eq!(passed([3, -5]), [(PathPoint::Read, 20)]);
+        assert_eq!(read_and_truncated([7, -3]), [(PathPoint::Read, 20), (PathPoint::Truncated, 4)]);
+        assert_eq!(read_and_truncated([3, -5]), [(PathPoint::Read, 20)]);
+    }
+
+    #[test]
+    fn reads_stand_for_the_datagrams_per_buffer_of_their_time() {
+        let counters = |datagrams, buffers, reads| {
+            let mut cpu = [0; COUNTERS];
+            [cpu[DIRECTIONS], cpu[2 * DIRECTIONS], cpu[3 * DIRECTIONS]] = [datagrams, buffers, reads];
+            DropCounters::from_cpus(&[cpu])
+        };
+        let readings = [(0, 0, 0), (5000, 500, 400), (5000, 500, 500), (5100, 600, 500), (5300, 800, 800)];
+        let readings = readings.map(|(datagrams, buffers, reads)| counters(datagrams, buffers, reads));
+        let laps = readings.windows(2).map(|pair| {
+            let passed = pair[1].passed_since(&pair[0]);
+            let read = passed.get(&(PathPoint::Read, PacketDirection::Request)).copied();
+            (read.unwrap_or(0), pair[1].buffer_datagrams_since(&pair[0]))
+        });
+        assert_eq!(laps.collect::<Vec<_>>(), [(4000, 10), (1000, 10), (0, 1), (300, 1)]);
     }
 }
