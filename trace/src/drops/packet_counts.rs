@@ -53,7 +53,8 @@ pub struct PortSubject {
     pub peer: Option<IpAddr>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum PacketDirection {
     /// To the server's port; without ports: received.
     Request,

@@ -7,7 +7,8 @@ use crate::symbols::KernelSymbols;
 use crate::sys::kernel_layout;
 
 /// Counting points in packet order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum PathPoint {
     /// Enters the network namespace (`netif_receive_skb`): after the backlog, before generic XDP,
     /// taps, tc and netfilter. A GRO packet counts as its segments. Each copy of a bridge counts.
