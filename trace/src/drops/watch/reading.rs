@@ -174,8 +174,12 @@ impl DropsReading {
         for counter in link.counters().iter().filter(|counter| is_of_packets(counter)) {
             self.insert(counter, kind(counter));
         }
-        for (name, value) in link.statistics.value().into_iter().flatten().flatten() {
-            if let Some(kind) = xdp_use(name) {
+        let statistics = link.statistics.value().and_then(Option::as_ref);
+        for (name, value) in statistics.into_iter().flatten() {
+            // Drivers such as virtio_net and mlx5 have a total next to the counters per queue.
+            let total: String = name.chars().filter(|character| !character.is_ascii_digit()).collect();
+            let is_in_total = total != *name && statistics.is_some_and(|all| all.contains_key(&total));
+            if let Some(kind) = xdp_use(name).filter(|_| !is_in_total) {
                 self.put(interface, name, kind, *value, &format!("ethtool -S {interface}"));
             }
         }

@@ -84,6 +84,21 @@ fn device_counters_that_go_back_or_vanish_are_noted_and_keep_the_checks() {
 }
 
 #[test]
+fn xdp_counters_per_queue_are_left_out_next_to_their_total() {
+    for (statistics, names) in [
+        (
+            r#"{ "rx_xdp_drops": 9, "rx0_xdp_drops": 4, "rx1_xdp_drops": 5, "rx0_xdp_tx": 1 }"#,
+            &["rx0_xdp_tx", "rx_xdp_drops"][..],
+        ),
+        (r#"{ "rx0_xdp_drops": 4, "rx1_xdp_drops": 5 }"#, &["rx0_xdp_drops", "rx1_xdp_drops"]),
+    ] {
+        let counters = device_reading(statistics).counters;
+        let counters = counters.iter().filter(|((_, name), _)| name.contains("xdp"));
+        assert_eq!(counters.map(|((_, name), _)| name.as_str()).collect::<Vec<_>>(), names);
+    }
+}
+
+#[test]
 fn new_sockets_count_from_zero_and_keep_their_count_with_other_owners() {
     let drops = |sockets: &[(&str, u64)]| {
         let mut drops = DropsReading::default();
