@@ -15,7 +15,7 @@ use super::links::LinkCounters;
 use super::program::{CpuCounters, HeadroomCounters, HeadroomProgram, ThreadCounters};
 use super::{BufferDemand, CpuDemand, HeadroomReport, QuotaDemand, ServiceDemand, ThreadDemand};
 use crate::TraceError;
-use crate::host_facts::online_cpus;
+use crate::host_facts::{online_cpus, sees_all_processes};
 
 /// The kernel times the programs for this long, because timing takes time itself.
 const TIMED: Duration = Duration::from_millis(200);
@@ -61,8 +61,13 @@ impl<'h> HeadroomSession<'h> {
     ///
     /// # Errors
     /// [`TraceError::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`TraceError::NotHere`] before
-    /// Linux 6.3.
+    /// Linux 6.3. [`TraceError::Kernel`] in a PID namespace of its own.
     pub fn start(host: &'h Host, port: u16) -> Result<Self, TraceError> {
+        // BPF programs use the ids of the initial PID namespace.
+        if !sees_all_processes(host) {
+            let why = "this PID namespace does not show the CPUs and quotas of threads: use that of the host";
+            return Err(TraceError::Kernel { what: super::WHAT, source: std::io::Error::other(why) });
+        }
         Ok(Self { host, port, program: HeadroomProgram::start(port)?, run_ns: None })
     }
 
@@ -290,6 +295,13 @@ fn steal(before: &Known<Vec<CpuTimes>>, after: &Known<Vec<CpuTimes>>, cpu: u32) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pid_namespace_of_its_own_is_refused() {
+        let host = Host::scripted([("/proc/self/ns/pid", "pid:[4026532000]")]);
+        let error = HeadroomSession::start(&host, 53).map(drop).expect_err("a refusal");
+        assert!(error.to_string().contains("this PID namespace"), "{error}");
+    }
 
     #[test]
     fn receive_buffer_is_the_smallest_of_cpus_with_datagrams() {
