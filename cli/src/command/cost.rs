@@ -144,11 +144,7 @@ impl CostArgs {
     }
 
     fn start(&self, host: &Host, cpus: Option<&CpuSet>) -> Result<CostSession> {
-        let session = if self.path {
-            CostSession::start_with_paths(host, cpus)?
-        } else {
-            CostSession::start(host, cpus)?
-        };
+        let session = CostSession::start(host, cpus, self.path)?;
         Ok(if self.exact { session.exact() } else { session })
     }
 

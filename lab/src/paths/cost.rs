@@ -203,7 +203,7 @@ impl From<&CostCalibration> for LoopLoss {
 /// Traces the CPUs under load for a time, and reads their busy time from `/proc/stat`, ns per second.
 pub(crate) fn trace(host: &Host, is_over: &dyn Fn() -> bool) -> Result<(CostReport, Known<f64>), String> {
     let explain = |error: TraceError| error.to_string();
-    let mut session = CostSession::start(host, None).map_err(explain)?;
+    let mut session = CostSession::start(host, None, false).map_err(explain)?;
     std::thread::sleep(LEAD);
     // The start of the load is not counted.
     session.read(host).map_err(explain)?;

@@ -82,7 +82,7 @@ pub fn calibrate(
         .map(|cpu| SpinThread::start(*cpu).map_err(|source| TraceError::Kernel { what: WHAT, source }))
         .collect::<Result<Vec<_>, _>>()?;
     // The comparison is about tracing itself, not about extrapolation.
-    let mut session = CostSession::start(host, None)?.exact();
+    let mut session = CostSession::start(host, None, false)?.exact();
     spins.iter().for_each(SpinThread::begin);
     session.wait(duration, stop)?;
     spins.iter().for_each(SpinThread::end);

@@ -82,25 +82,14 @@ pub struct CostSession {
 }
 
 impl CostSession {
-    /// Starts to count on these CPUs, or on all online CPUs.
+    /// Starts to count on these CPUs, or on all CPUs; `by_path` charges time and packets to
+    /// [`CostReport::paths`].
     ///
     /// # Errors
     /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`]
     /// without one of the tracepoints, [`TraceError::Kernel`] if softirqs run in preemptible
     /// threads (`PREEMPT_RT`), and if the list of CPUs cannot be read.
-    pub fn start(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
-        Self::begin(host, cpus, false)
-    }
-
-    /// Like [`CostSession::start`], and charges time and packets to [`CostReport::paths`].
-    ///
-    /// # Errors
-    /// As [`CostSession::start`].
-    pub fn start_with_paths(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
-        Self::begin(host, cpus, true)
-    }
-
-    fn begin(host: &Host, cpus: Option<&CpuSet>, by_path: bool) -> Result<Self, TraceError> {
+    pub fn start(host: &Host, cpus: Option<&CpuSet>, by_path: bool) -> Result<Self, TraceError> {
         if host.read("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
             let why = "this kernel is built with PREEMPT_RT, where softirqs are threads' own work and top shows them";
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });

@@ -22,7 +22,7 @@ use crate::{machine, pin, skip_unless_permitted};
 fn observe(test: &str, cpus: Option<&CpuSet>) -> Option<CostReport> {
     let host = Host::live();
     let measure = || {
-        let mut session = CostSession::start(&host, cpus)?;
+        let mut session = CostSession::start(&host, cpus, false)?;
         session.wait(Duration::from_secs(1), &|| false)?;
         session.finish(&host)
     };
@@ -185,14 +185,14 @@ fn frequent_short_softirqs_are_traced_in_windows() {
     let Some(&cpu) = usable().last() else { return };
     let measure = || {
         let host = Host::live();
-        let mut session = CostSession::start(&host, None)?;
+        let mut session = CostSession::start(&host, None, false)?;
         // Until the session finds that tracing exceeds its budget.
         session.wait(Duration::from_millis(600), &|| false)?;
         session.read(&host)?;
         session.wait(Duration::from_millis(1500), &|| false)?;
         let windows = session.read(&host)?;
         drop(session);
-        let mut session = CostSession::start(&host, None)?.exact();
+        let mut session = CostSession::start(&host, None, false)?.exact();
         session.wait(Duration::from_millis(1500), &|| false)?;
         Ok::<_, TraceError>((windows, session.finish(&host)?))
     };
@@ -241,7 +241,7 @@ fn dropped_session_unloads_its_programs() {
         let texts = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
         texts.filter(|text| text.contains("prog_id:")).count()
     };
-    let session = CostSession::start(&Host::live(), None);
+    let session = CostSession::start(&Host::live(), None, false);
     let Some(session) = skip_unless_permitted("dropped_session_unloads_its_programs", session) else {
         return;
     };

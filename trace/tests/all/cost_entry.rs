@@ -100,8 +100,7 @@ fn send(path: &Path<'_>, in_one: usize) {
 /// The report for the time in which `work` runs.
 fn observe(with_paths: bool, work: impl FnOnce()) -> Result<CostReport, TraceError> {
     let host = Host::live();
-    let start = if with_paths { CostSession::start_with_paths } else { CostSession::start };
-    let mut session = start(&host, None)?.exact();
+    let mut session = CostSession::start(&host, None, with_paths)?.exact();
     session.wait(Duration::from_millis(1), &|| false)?;
     work();
     session.finish(&host)

@@ -41,7 +41,7 @@ impl CostCollector {
         let thread = MeasuringThread::<CostTotals>::start(move |sums, is_stopped| {
             let host = Host::live();
             // A session counts the CPU time of the thread that starts it as its own.
-            let mut session = match CostSession::start(&host, None) {
+            let mut session = match CostSession::start(&host, None, false) {
                 Ok(session) => session,
                 Err(error) => {
                     // If the receiver no longer waits, the error has no reader.
