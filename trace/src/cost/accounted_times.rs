@@ -30,8 +30,8 @@ struct TimesReading {
 }
 
 impl AccountedTimes {
-    /// Reads all threads just before a window begins.
-    pub(super) fn begin(host: &Host) -> Self {
+    /// Reads all threads just before a window begins, if they are observed on all CPUs.
+    pub(super) fn begin(host: &Host, on_all_cpus: bool) -> Self {
         let mut times = Self {
             before: BTreeMap::new(),
             windows: 0,
@@ -39,6 +39,10 @@ impl AccountedTimes {
             length: Duration::ZERO,
             why: None,
         };
+        if !on_all_cpus {
+            times.why = Some("only some CPUs are observed".to_owned());
+            return times;
+        }
         // BPF programs use the ids of the initial PID namespace.
         if !sees_all_processes(host) {
             times.why = Some("this is a process namespace of its own, with other ids".to_owned());

@@ -111,7 +111,7 @@ impl CostSession {
         };
         tracer.attach()?;
         // During this work the softirqs end that were running when the programs were attached.
-        let accounted = AccountedTimes::begin(host);
+        let accounted = AccountedTimes::begin(host, traced_cpus.len() == online.len());
         notes.extend(accounted.unknown_reason().map(|why| format!("what top shows is unknown: {why}")));
         let kernel = KernelCpuTimes::observe(host);
         std::thread::sleep(LEAD_IN);
