@@ -95,8 +95,11 @@ impl CostSession {
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
         }
         let online = online_cpus(host)?;
-        let traced_cpus: Vec<u32> =
-            online.iter().filter(|cpu| cpus.is_none_or(|selection| selection.contains(*cpu))).collect();
+        // A CPU may come online later.
+        let traced_cpus: Vec<u32> = match cpus {
+            Some(selection) => online.iter().filter(|cpu| selection.contains(*cpu)).collect(),
+            None => host.read_parsed("/sys/devices/system/cpu/possible", CpuSet::from_list)?.iter().collect(),
+        };
         if traced_cpus.is_empty() {
             let why = format!("none of the CPUs asked for is online: these are {online}");
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
@@ -111,7 +114,7 @@ impl CostSession {
         };
         tracer.attach()?;
         // During this work the softirqs end that were running when the programs were attached.
-        let accounted = AccountedTimes::begin(host, traced_cpus.len() == online.len());
+        let accounted = AccountedTimes::begin(host, online.iter().all(|cpu| traced_cpus.contains(&cpu)));
         notes.extend(accounted.unknown_reason().map(|why| format!("what top shows is unknown: {why}")));
         let kernel = KernelCpuTimes::observe(host);
         std::thread::sleep(LEAD_IN);

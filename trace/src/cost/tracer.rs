@@ -104,7 +104,7 @@ pub(super) struct CostTracer {
 }
 
 impl CostTracer {
-    /// Loads the programs for these CPUs, without those that are offline.
+    /// Loads the programs for these CPUs, of which some may be offline.
     pub(super) fn load(cpus: &[u32], nic_irqs: &[u32], by_path: bool) -> Result<Self, BpfError> {
         let path_programs: &[ProgramAttachment] = if by_path { &OF_PATHS } else { &[] };
         let frequent_programs = [&OFTEN[..], path_programs].concat();
@@ -124,9 +124,8 @@ impl CostTracer {
             &[&EMPTY_PROGRAM[..], &OF_IRQS, &frequent_programs].concat(),
         )?;
         programs.load_to_run(LOOK)?;
-        let mut tracer = Self { programs, cpus: cpus.to_vec(), often: frequent_programs };
-        let traced_cpus = tracer.run_on_all(TracerOptions::Watch)?;
-        tracer.cpus.retain(|cpu| traced_cpus.contains_key(cpu));
+        let tracer = Self { programs, cpus: cpus.to_vec(), often: frequent_programs };
+        tracer.run_on_all(TracerOptions::Watch)?;
         Ok(tracer)
     }
 
@@ -158,7 +157,13 @@ impl CostTracer {
     }
 
     fn take_point(&self, option: TracerOptions) -> Result<TracePoint, BpfError> {
-        let times = self.run_on_all(option)?;
+        let mut times = self.run_on_all(option)?;
+        // Starts on CPUs that came online.
+        for cpu in self.cpus.iter().filter(|_| option == TracerOptions::Read) {
+            if !times.contains_key(cpu) && self.run_on_cpu(*cpu, TracerOptions::Watch)?.is_some() {
+                times.extend(self.run_on_cpu(*cpu, TracerOptions::Begin)?.map(|time| (*cpu, time)));
+            }
+        }
         let readings = self.programs.per_cpu_values::<CpuReading>("cpu_readings")?;
         let readings = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu)).collect();
         Ok(TracePoint { readings, times })
@@ -223,6 +228,7 @@ mod tests {
 
     use super::*;
     use crate::cost::cost_tables::{Counters as _, DevicePolls, PathOn, PathTime, PolledOn};
+    use crate::error::skip_unless_permitted;
 
     /// Fills a table with entries of no CPU.
     fn fill<K: aya::Pod, V: aya::Pod>(tracer: &mut CostTracer, name: &str, key: impl Fn(u32) -> K, value: V) {
@@ -256,6 +262,17 @@ mod tests {
         let mut sum = CpuReading::default();
         end.readings.iter().for_each(|(cpu, reading)| sum.add(&reading.since(&begin.readings[cpu])));
         Ok(sum)
+    }
+
+    #[test]
+    fn a_cpu_that_comes_online_is_counted_from_the_next_reading_on() {
+        let tracer = CostTracer::load(&[], &[], false).map_err(TraceError::from);
+        let test = "a_cpu_that_comes_online_is_counted_from_the_next_reading_on";
+        let Some(mut tracer) = skip_unless_permitted(test, tracer) else { return };
+        tracer.attach().unwrap();
+        assert!(tracer.begin().unwrap().readings.is_empty());
+        tracer.cpus.push(0);
+        assert!(tracer.read_point().unwrap().readings.contains_key(&0));
     }
 
     #[test]
