@@ -237,8 +237,9 @@ INLINE int look_at(struct sk_buff *skb, __u32 offset, __u32 outgoing, struct pac
 INLINE int translated(struct sk_buff *skb, int what, __u32 outgoing, struct packet *packet) {
     // IPS_SRC_NAT and IPS_DST_NAT.
     const unsigned long nat = 1 << 4 | 1 << 5;
-    if (!some_ports || (what != PACKET_OURS && what != PACKET_UNASKED) || !skb->_nfct ||
-        !bpf_core_type_exists(struct nf_conn))
+    // The field is missing without CONFIG_NF_CONNTRACK.
+    if (!some_ports || (what != PACKET_OURS && what != PACKET_UNASKED) ||
+        !bpf_core_field_exists(skb->_nfct) || !bpf_core_type_exists(struct nf_conn) || !skb->_nfct)
         return what;
     struct nf_conn *flow = (void *)(skb->_nfct & ~7UL);
     if (!(BPF_CORE_READ(flow, status) & nat))
