@@ -10,6 +10,7 @@ mod mappings;
 mod names;
 mod sample_tally;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use linerate_host::{Host, Known};
@@ -38,6 +39,9 @@ const ENOUGH: f64 = 0.9;
 
 /// From this share of the busy samples on, a note reports linerate's own samples.
 const NOTABLE: f64 = 0.01;
+
+/// The `comm` of samples for the time of virtual machines.
+const GUESTS: &str = "[virtual machines]";
 
 /// The operation in an error message.
 const WHAT: &str = "sampling CPUs";
@@ -76,6 +80,7 @@ fn observe_with(
         sampler.enable().map_err(|error| kernel_failed(&error))?;
     }
     let process_before = window::thread_ns();
+    let guests_before = guest_seconds(host);
     let begin = Instant::now();
     run.collect_samples(host, &mut samplers, options.duration, stop);
     for (_, sampler) in &mut samplers {
@@ -84,9 +89,11 @@ fn observe_with(
     let seconds = begin.elapsed().as_secs_f64();
     let process_ns = window::thread_ns().saturating_sub(process_before);
     run.drain(&mut samplers);
+    let guests = guest_seconds(host).into_iter();
+    let guests = guests.map(|(cpu, now)| (cpu, now - guests_before.get(&cpu).unwrap_or(&now))).collect();
     run.tally.look_up_symbols(host, &mut run.names);
-    let mut profile = run.into_profile(seconds, event, options.frequency_hz, &mut samplers);
-    // Without the samples that were added for halted CPUs, which have no frames.
+    let mut profile = run.into_profile(seconds, event, options.frequency_hz, &mut samplers, &guests);
+    // Without the samples that were added for halted CPUs and guests, which have no frames.
     let sample_count: u64 =
         profile.stacks.iter().filter(|stack| !stack.frames.is_empty()).map(|stack| stack.samples).sum();
     let cpu_ns = seconds * 1e9 * profile.cpus.len().max(1) as f64;
@@ -173,6 +180,7 @@ impl SampleRun {
         event: SampleEvent,
         frequency_hz: u32,
         samplers: &mut [(u32, Sampler)],
+        guests: &BTreeMap<u32, f64>,
     ) -> StackProfile {
         let mut stacks = self.tally.into_stacks();
         let cpus: Vec<CpuProfile> = samplers
@@ -192,7 +200,7 @@ impl SampleRun {
             .collect();
         let cpus = match event {
             SampleEvent::CpuCycles => {
-                add_halted_samples(cpus, &mut stacks, seconds * f64::from(frequency_hz))
+                add_halted_samples(cpus, &mut stacks, (seconds, frequency_hz.into()), guests)
             }
             SampleEvent::CpuClock { .. } => cpus,
         };
@@ -223,8 +231,9 @@ impl SampleRun {
 fn limits(event: &SampleEvent) -> Vec<String> {
     match event {
         SampleEvent::CpuCycles => vec![
-            "sampled by cycles: a CPU that is halted has none, so that what is missing to the time counts as idle; at a higher \
-             or lower clock than that of the beginning, a sample is shorter or longer"
+            "sampled by cycles: a CPU that is halted has none, so that what is missing to the time counts as idle, after the \
+             time of virtual machines by /proc/stat; at a higher or lower clock than that of the beginning, a sample is \
+             shorter or longer"
                 .to_owned(),
         ],
         SampleEvent::CpuClock { why } => vec![format!(
@@ -234,26 +243,37 @@ fn limits(event: &SampleEvent) -> Vec<String> {
     }
 }
 
-// Adds missing samples as idle ones, because a halted CPU has no cycles.
+/// Time in virtual machines by CPU, s: `guest` and `guest_nice` of /proc/stat (proc(5)).
+fn guest_seconds(host: &Host) -> BTreeMap<u32, f64> {
+    let guest = |line: &str| {
+        let words: Vec<u64> =
+            line.strip_prefix("cpu")?.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [cpu, _, _, _, _, _, _, _, _, guest, guest_nice, ..] = words[..] else { return None };
+        let ticks = (guest + guest_nice) as f64;
+        Some((u32::try_from(cpu).ok()?, ticks / rustix::param::clock_ticks_per_second() as f64))
+    };
+    host.read("/proc/stat").unwrap_or_default().lines().filter_map(guest).collect()
+}
+
+// Adds missing samples: those of virtual machines, which are not sampled, and the others as idle,
+// because a halted CPU has no cycles.
 fn add_halted_samples(
     mut cpus: Vec<CpuProfile>,
     stacks: &mut Vec<SampledStack>,
-    expected: f64,
+    (seconds, frequency_hz): (f64, f64),
+    guests: &BTreeMap<u32, f64>,
 ) -> Vec<CpuProfile> {
     for cpu in &mut cpus {
-        let missing = (expected.round() as u64).saturating_sub(cpu.samples + cpu.lost);
-        if missing > 0 {
-            cpu.samples += missing;
-            cpu.idle += missing;
-            stacks.push(SampledStack {
-                frames: Vec::new(),
-                context: CpuContext::Idle,
-                entry: 0,
-                cpu: cpu.cpu,
-                pid: 0,
-                comm: "swapper".to_owned(),
-                samples: missing,
-            });
+        let missing = ((seconds * frequency_hz).round() as u64).saturating_sub(cpu.samples + cpu.lost);
+        let guest = guests.get(&cpu.cpu).map_or(0, |seconds| (seconds * frequency_hz) as u64).min(missing);
+        cpu.samples += missing;
+        cpu.idle += missing - guest;
+        let (idle, task) = (CpuContext::Idle, CpuContext::Task);
+        for (context, comm, samples) in [(idle, "swapper", missing - guest), (task, GUESTS, guest)] {
+            if samples > 0 {
+                let (frames, comm) = (Vec::new(), comm.to_owned());
+                stacks.push(SampledStack { frames, context, entry: 0, cpu: cpu.cpu, pid: 0, comm, samples });
+            }
         }
     }
     stacks.sort_by_key(|stack| std::cmp::Reverse(stack.samples));

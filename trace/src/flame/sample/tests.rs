@@ -212,7 +212,8 @@ fn too_high_sample_rate_is_refused_in_one_line() {
 #[test]
 fn missing_samples_of_a_halted_cpu_are_idle() {
     let mut profile = crate::flame::fixture::profile("40 x task main;aes\n5 swapper idle do_idle\n");
-    let cpus = add_halted_samples(profile.cpus.clone(), &mut profile.stacks, 100.0);
+    let guests = BTreeMap::new();
+    let cpus = add_halted_samples(profile.cpus.clone(), &mut profile.stacks, (1.0, 100.0), &guests);
     assert_eq!(cpus, [CpuProfile { cpu: 0, samples: 100, idle: 60, lost: 0 }]);
     profile.cpus = cpus;
     assert_eq!((profile.busy(), profile.samples_in(CpuContext::Idle, Some(0))), (40, 60));
@@ -220,5 +221,19 @@ fn missing_samples_of_a_halted_cpu_are_idle() {
     let text = serde_json::to_string(&profile).unwrap();
     assert_eq!(serde_json::from_str::<StackProfile>(&text).unwrap(), profile);
     // More samples than requested, as at a higher clock rate, are kept.
-    assert_eq!(add_halted_samples(profile.cpus.clone(), &mut Vec::new(), 90.0), profile.cpus);
+    assert_eq!(add_halted_samples(profile.cpus.clone(), &mut Vec::new(), (1.0, 90.0), &guests), profile.cpus);
+}
+
+#[test]
+fn missing_samples_of_virtual_machines_are_busy() {
+    let mut profile = crate::flame::fixture::profile("40 x task main;aes\n5 swapper idle do_idle\n");
+    let stat = "cpu  9 0 0 0 0 0 0 0 80 0\ncpu0 40 0 0 0 0 0 0 0 20 5\ncpu1 9 0 0 0 0 0 0 0 60 0\nintr 5\n";
+    let guests = guest_seconds(&Host::scripted([("/proc/stat", stat)]));
+    assert_eq!(guests.into_values().collect::<Vec<_>>(), [0.25, 0.6]);
+    for (guest, idle) in [(0.25, 35), (0.9, 5)] {
+        let cpus =
+            add_halted_samples(profile.cpus.clone(), &mut profile.stacks, (1.0, 100.0), &[(0, guest)].into());
+        assert_eq!(cpus, [CpuProfile { cpu: 0, samples: 100, idle, lost: 0 }]);
+    }
+    assert!(profile.stacks.iter().any(|stack| stack.comm == GUESTS && stack.samples == 25));
 }
