@@ -1,5 +1,8 @@
 //! Drawings of fixture profiles.
 
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
 use super::*;
 use crate::flame::fixture::profile;
 
@@ -20,40 +23,17 @@ fn drawing() -> DrawOptions {
 
 /// Checks that elements nest correctly, and text has no bare `&` or `<`.
 pub(in crate::flame) fn well_formed(xml: &str) -> Result<(), String> {
-    let (mut open, mut rest) = (Vec::new(), xml);
-    while let Some(begin) = rest.find('<') {
-        let (text, tag) = rest.split_at(begin);
-        if text
-            .split('&')
-            .skip(1)
-            .any(|entity| entity.split_once(';').is_none_or(|(name, _)| name.len() >= 8))
-        {
-            return Err(format!("a bare & in {text:.80}"));
-        }
-        let end = if tag.starts_with("<![CDATA[") {
-            "]]>"
-        } else if tag.starts_with("<!--") {
-            "-->"
-        } else {
-            ">"
-        };
-        let length = tag.find(end).ok_or("a tag without an end")? + end.len();
-        let (tag, after) = tag.split_at(length);
-        rest = after;
-        let name =
-            |tag: &str| tag.trim_matches(['<', '/', '>']).split([' ', '\n']).next().unwrap_or("").to_owned();
-        if tag.starts_with("</") {
-            if open.pop() != Some(name(tag)) {
-                return Err(format!("{tag} ends nothing"));
-            }
-        } else if !tag.starts_with("<!") && !tag.starts_with("<?") && !tag.ends_with("/>") {
-            if tag[1..].contains('<') {
-                return Err(format!("a bare < in {tag:.80}"));
-            }
-            open.push(name(tag));
+    let mut reader = Reader::from_str(xml);
+    let mut depth = 0;
+    loop {
+        match reader.read_event().map_err(|error| error.to_string())? {
+            Event::Start(_) => depth += 1,
+            Event::End(_) => depth -= 1,
+            Event::Eof if depth == 0 => return Ok(()),
+            Event::Eof => return Err("an element without an end".to_owned()),
+            _ => {}
         }
     }
-    if open.is_empty() { Ok(()) } else { Err(format!("without an end: {open:?}")) }
 }
 
 #[test]
