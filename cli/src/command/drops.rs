@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use linerate_host::Host;
-use linerate_trace::drops::{DropsResult, GeneratorSaid};
+use linerate_trace::drops::{DropsResult, DropsWatch, GeneratorSaid, PacketAccounting};
 
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
@@ -19,7 +19,7 @@ use crate::output;
 use crate::render::style::TextStyle;
 use crate::view::drops::PrintedDrops;
 use generator::LoadFile;
-use session::{DropsSession, DropsTargetArgs};
+use session::DropsTargetArgs;
 use workload::{ConcurrentWorkload, EndedCommand};
 
 use super::netns::NetnsArgs;
@@ -41,27 +41,29 @@ impl DropsArgs {
         let interrupt = InterruptFlag::install()?;
         let load = self.target.load.as_deref().map(LoadFile::expected).transpose()?;
         let started_unix_seconds = origin::unix_seconds();
-        let mut session = DropsSession::start(&self.target)?;
+        let host = Host::live();
+        let mut drops = self.target.start(&host)?;
         let mut workload = ConcurrentWorkload::begin(&self.target)?;
         let style = if targets.text { TextStyle::stdout() } else { TextStyle::stderr() };
         let ended_command = if self.target.watch {
-            watch(&mut session, &mut workload, &interrupt, (targets.text, style))?
+            watch(&host, &mut drops, &mut workload, &interrupt, (targets.text, style))?
         } else {
             loop {
-                let ended_command = workload.wait(&interrupt, session.turn()?)?;
+                let ended_command = workload.wait(&interrupt, drops.turn(&host)?)?;
                 if ended_command.is_some() || interrupt.is_raised() || workload.is_over() {
                     break ended_command;
                 }
             }
         };
-        let accounting = session.end(|| read_generator_counts(load.as_ref(), ended_command.as_ref()))?;
+        let mut evidence = drops.total(&host)?;
+        evidence.generator = read_generator_counts(load.as_ref(), ended_command.as_ref())?;
         let result = DropsResult {
             load: load.as_ref().map(|load| load.name.clone()),
             command: ended_command.as_ref().map(|ended_command| ended_command.command.clone()),
             full: self.target.full,
-            ..DropsResult::new(accounting)
+            ..DropsResult::new(PacketAccounting::make(&evidence))
         };
-        let envelope = Envelope::new(HostSummary::observe(&Host::live()), started_unix_seconds, result);
+        let envelope = Envelope::new(HostSummary::observe(&host), started_unix_seconds, result);
         targets.write(&envelope)?;
         if let Some(ended_command) = &ended_command {
             ended_command.check_success()?;
@@ -88,25 +90,26 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 // Prints the losses of each second until the workload ends: on standard output if it is for text,
 // otherwise on standard error.
 fn watch(
-    session: &mut DropsSession,
+    host: &Host,
+    drops: &mut DropsWatch,
     workload: &mut ConcurrentWorkload,
     interrupt: &InterruptFlag,
     (to_stdout, style): (bool, TextStyle),
 ) -> Result<Option<EndedCommand>> {
     let mut printed = PrintedDrops::default();
     let mut interval_end = Instant::now() + WATCH_INTERVAL;
-    let mut next_turn = Instant::now() + session.turn()?;
+    let mut next_turn = Instant::now() + drops.turn(host)?;
     loop {
         let wait = next_turn.min(interval_end).saturating_duration_since(Instant::now());
         let ended_command = workload.wait(interrupt, wait)?;
         let is_over = ended_command.is_some() || interrupt.is_raised() || workload.is_over();
         if !is_over && next_turn <= Instant::now() {
-            next_turn = Instant::now() + session.turn()?;
+            next_turn = Instant::now() + drops.turn(host)?;
         }
         // The last interval may be shorter.
         if is_over || interval_end <= Instant::now() {
-            if let Some(accounting) = session.lap()? {
-                let line = printed.interval_line(&accounting, style);
+            if let Some(evidence) = drops.lap(host)? {
+                let line = printed.interval_line(&PacketAccounting::make(&evidence), style);
                 if to_stdout {
                     output::print_live(&line)?;
                 } else {

@@ -1,4 +1,4 @@
-//! The arguments of `linerate drops`, and the counting of packets.
+//! The arguments of `linerate drops`, and the start of the counting.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use linerate_host::Host;
+use linerate_trace::drops::DropsWatch;
 use linerate_trace::drops::packet_counts::PortSubject;
-use linerate_trace::drops::{DropsWatch, GeneratorSaid, PacketAccounting};
 
 use crate::quantity;
 
@@ -47,47 +47,16 @@ impl DropsTargetArgs {
         const DEFAULT: Duration = Duration::from_secs(10);
         self.duration.or((!self.watch).then_some(DEFAULT))
     }
-}
 
-pub(super) struct DropsSession {
-    host: Host,
-    watch: DropsWatch,
-}
-
-impl DropsSession {
-    pub(super) fn start(args: &DropsTargetArgs) -> Result<Self> {
-        let host = Host::live();
-        for interface in &args.interfaces {
+    /// Starts to count.
+    pub(super) fn start(&self, host: &Host) -> Result<DropsWatch> {
+        for interface in &self.interfaces {
             let index = format!("/sys/class/net/{interface}/ifindex");
             host.read(&index).with_context(|| format!("there is no interface {interface} here"))?;
         }
-        let port_subject = PortSubject { ports: args.ports.clone(), peer: args.peer };
-        let mut watch = DropsWatch::start(&host, &port_subject, &args.interfaces)?;
+        let port_subject = PortSubject { ports: self.ports.clone(), peer: self.peer };
+        let watch = DropsWatch::start(host, &port_subject, &self.interfaces)?;
         // To compare with a generator or a command, every packet must be counted.
-        if args.load.is_some() || !args.command.is_empty() {
-            watch = watch.exact();
-        }
-        Ok(Self { host, watch })
-    }
-
-    // Times the programs; pauses or resumes a sampled count. Returns the time until the next call.
-    pub(super) fn turn(&mut self) -> Result<Duration> {
-        Ok(self.watch.turn(&self.host)?)
-    }
-
-    /// Ends the counting, then reads the generator's counts with `read_generator`.
-    pub(super) fn end(
-        self,
-        read_generator: impl FnOnce() -> Result<Option<GeneratorSaid>>,
-    ) -> Result<PacketAccounting> {
-        let mut evidence = self.watch.total(&self.host)?;
-        evidence.generator = read_generator()?;
-        Ok(PacketAccounting::make(&evidence))
-    }
-
-    // The packets since the last call; `None` if no window was counted since.
-    pub(super) fn lap(&mut self) -> Result<Option<PacketAccounting>> {
-        let evidence = self.watch.lap(&self.host)?;
-        Ok(evidence.map(|evidence| PacketAccounting::make(&evidence)))
+        Ok(if self.load.is_some() || !self.command.is_empty() { watch.exact() } else { watch })
     }
 }
