@@ -1,7 +1,7 @@
 //! CPU time of packet processing.
 
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, mpsc};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use linerate_host::Host;
@@ -37,35 +37,19 @@ struct CpuNanoseconds {
 impl CostCollector {
     /// Starts the measurement.
     pub(crate) fn start() -> Result<Self, TraceError> {
-        let (start_sender, start_receiver) = mpsc::channel();
-        let thread = MeasuringThread::<CostTotals>::start(move |sums, is_stopped| {
+        // Reports a missing privilege or kernel feature at once. A session counts the CPU time of the
+        // thread that starts it as its own.
+        CostSession::start(&Host::live(), None, false)?;
+        Ok(Self(MeasuringThread::<CostTotals>::start(move |sums, is_stopped| {
             let host = Host::live();
-            // A session counts the CPU time of the thread that starts it as its own.
-            let mut session = match CostSession::start(&host, None, false) {
-                Ok(session) => session,
-                Err(error) => {
-                    // If the receiver no longer waits, the error has no reader.
-                    let _ = start_sender.send(Err(error));
-                    return Ok(());
-                }
-            };
-            let _ = start_sender.send(Ok(()));
+            let mut session = CostSession::start(&host, None, false)?;
             while !is_stopped() {
                 session.wait(LAP, is_stopped)?;
                 let cost = session.read(&host)?;
                 sums.lock().unwrap_or_else(PoisonError::into_inner).add(&cost);
             }
             Ok(())
-        });
-        // A thread that ends without a message has panicked.
-        match start_receiver.recv() {
-            Ok(Ok(())) => Ok(Self(thread)),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(TraceError::Kernel {
-                what: "measuring the CPU time of packets",
-                source: std::io::Error::other("the thread that looks has ended"),
-            }),
-        }
+        })))
     }
 }
 
