@@ -73,9 +73,10 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The namespace options of commands that read this host.
+    /// The namespace options of commands that read or change this host.
     fn netns(&self) -> Option<&netns::NetnsArgs> {
         match self {
+            Command::Ladder(ladder) => Some(&ladder.netns),
             Command::Load(load) => Some(&load.netns),
             Command::Doctor(doctor) => Some(&doctor.netns),
             Command::Tune(tune) => Some(&tune.netns),
@@ -114,5 +115,19 @@ impl Command {
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::CliArgs;
+
+    #[test]
+    fn ladder_enters_its_network_namespace() {
+        let arguments = CliArgs::try_parse_from(["linerate", "ladder", "--list", "--netns", "nosuch"]);
+        let error = arguments.expect("arguments").command.run().expect_err("no namespace");
+        assert!(error.to_string().starts_with("no network namespace 'nosuch'"), "{error:#}");
     }
 }

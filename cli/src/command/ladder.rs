@@ -17,6 +17,7 @@ use linerate_load::workload::{WorkloadOptions, WorkloadSource};
 use linerate_tune::journal::StateStore;
 
 use crate::command::ladder_args::{LadderRunArgs, write_report};
+use crate::command::netns::NetnsArgs;
 use crate::command::remote_args::RemoteArgs;
 use crate::command::results::ResultTargets;
 use crate::command::tune::confirm::{guard_arguments, guard_directory};
@@ -70,6 +71,8 @@ pub(crate) struct LadderArgs {
     keep_better: bool,
     #[command(flatten)]
     reaching: RemoteArgs,
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     #[command(flatten)]
     state_dir: StateDirArgs,
     #[command(flatten)]
