@@ -38,8 +38,11 @@ pub(crate) fn caveats(envelope: &Envelope<LadderReport>) -> Vec<StepCaveat> {
     let mut caveats: Vec<StepCaveat> = Vec::new();
     for (step, kind, detail) in run_warnings.chain(step_warnings) {
         let key = without_figures(detail);
-        let matching =
-            caveats.iter_mut().find(|caveat| caveat.kind == kind && without_figures(&caveat.detail) == key);
+        // A step is named for other figures; a warning of the whole run would be lost.
+        let matching = caveats.iter_mut().find(|caveat| {
+            let is_alike = step.is_some() && without_figures(&caveat.detail) == key;
+            caveat.kind == kind && (is_alike || caveat.detail == detail)
+        });
         let caveat = match matching {
             Some(caveat) => caveat,
             None => {
@@ -326,7 +329,10 @@ mod tests {
     #[test]
     fn equal_caveats_are_merged_and_list_their_steps() {
         let mut envelope = result_fixtures::ladder_run();
+        let not_restored =
+            |irq| Warning::new("not-restored", format!("the CPUs of IRQ {irq} were '0' before"));
         envelope.warnings = vec![Warning::new("unknown", "no cycles: no counters")];
+        envelope.warnings.extend([45, 46, 46].map(not_restored));
         let report = &mut envelope.result;
         for step in &mut report.steps {
             step.warnings.clear();
@@ -337,7 +343,8 @@ mod tests {
         report.steps[1].warnings.push(warning(WarningKind::CpuSteal, "lost 4 % of 2 CPUs"));
         let ids: Vec<String> = report.steps.iter().map(|step| step.id.clone()).collect();
         let caveats = caveats(&envelope);
-        assert_eq!(caveats.len(), 2);
+        let details: Vec<&str> = caveats[2..].iter().map(|caveat| caveat.detail.as_str()).collect();
+        assert_eq!(details, ["the CPUs of IRQ 45 were '0' before", "the CPUs of IRQ 46 were '0' before"]);
         assert_eq!(caveats[0].kind, "cpu-steal");
         assert_eq!(caveats[0].scope(), format!("step {}; with other figures {}", ids[1], ids[2]));
         assert_eq!(caveats[1].scope(), "the whole run; step baseline");
