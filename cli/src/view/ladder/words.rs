@@ -131,9 +131,11 @@ fn first_measured(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> 
     measured_steps(report).next()
 }
 
-/// The step with the highest rate; of equal steps, the first.
+/// The step with the highest rate, without steps that were undone; of equal steps, the first.
 pub(crate) fn fastest(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
-    measured_steps(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
+    measured_steps(report).reduce(|best, next| {
+        if next.1.median > best.1.median && !was_reverted(report, next.0) { next } else { best }
+    })
 }
 
 /// Compares the best step with the first measured step, in one or two sentences.
@@ -165,8 +167,9 @@ pub(crate) fn best_step_sentence(report: &LadderReport) -> String {
             verdict_name(versus.verdict),
         );
     }
+    let steps = if report.config.policy == KeepPolicy::KeepAll { "steps" } else { "kept steps" };
     let mut sentence = format!(
-        "Best: {at_least}{best_text} tps with the steps up to {}, {} times the {first_text} of {}.",
+        "Best: {at_least}{best_text} tps with the {steps} up to {}, {} times the {first_text} of {}.",
         best_step.id,
         format::significant(best_rate.median / first_rate.median),
         first_step.id,
@@ -389,6 +392,23 @@ mod tests {
         let mut report = result_fixtures::ladder_run().result;
         report.steps.truncate(2);
         assert_eq!(best_step_sentence(&report), "No step did better than baseline: 204 k tps.");
+    }
+
+    #[test]
+    fn a_step_that_was_undone_is_not_the_best() {
+        let mut report = result_fixtures::ladder_run().result;
+        report.config.policy = KeepPolicy::KeepBetter;
+        let fastest_id = |report: &LadderReport| fastest(report).map(|(step, _)| step.id.clone());
+        let undone_id = fastest_id(&report);
+        for step in &mut report.steps {
+            step.kept = Some(&step.id) != undone_id.as_ref();
+        }
+        assert_ne!(fastest_id(&report), undone_id);
+        assert!(best_step_sentence(&report).contains(" with the kept steps up to "));
+        // The baseline of a run that was interrupted in its first step.
+        report.steps.truncate(1);
+        report.steps[0].kept = false;
+        assert_eq!(best_step_sentence(&report), "Only baseline was measured: 204 k tps.");
     }
 
     #[test]
