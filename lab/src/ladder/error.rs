@@ -114,7 +114,8 @@ pub enum HostRunError {
     NotUndone {
         /// How the run ended.
         run: String,
-        undo: TuneError,
+        /// What is not restored, and why.
+        undo: String,
         /// Number of the tune.
         tune: u64,
     },

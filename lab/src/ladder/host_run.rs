@@ -14,7 +14,9 @@ use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{ChangeOutcome, ChangeTarget, TuneStart, TuneTransaction, UndoReport, undo};
+use linerate_tune::transaction::{
+    ChangeOutcome, ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo,
+};
 use linerate_tune::{TunePlan, TuneProfile, guard};
 
 use crate::ladder::boost_changes;
@@ -242,12 +244,7 @@ pub fn run(
     let undo_result = undo(&mut writer, host, Some(tune), UndoReason::Finished);
     let (mut outcome, kept_changes) = match measurement {
         Ok(measurement) => measurement,
-        Err(error) => {
-            return Err(match undo_result {
-                Ok(_) => error,
-                Err(undo) => HostRunError::NotUndone { run: error.to_string(), undo, tune },
-            });
-        }
+        Err(error) => return Err(with_undo_failure(error, undo_result, tune)),
     };
     let warnings = &mut outcome.warnings;
     let is_restored = match &undo_result {
@@ -301,6 +298,21 @@ fn measure(
         outcome.warnings.push(LadderWarning::new(WarningKind::Interrupted, detail));
     }
     Ok((measurement?, kept_changes))
+}
+
+fn with_undo_failure(
+    error: HostRunError,
+    undo_result: Result<UndoReport, TuneError>,
+    tune: u64,
+) -> HostRunError {
+    let undo: Vec<String> = match undo_result {
+        Ok(undo_report) => restore_warnings(&undo_report).map(|warning| warning.detail).collect(),
+        Err(undo_error) => vec![undo_error.to_string()],
+    };
+    match undo.is_empty() {
+        true => error,
+        false => HostRunError::NotUndone { run: error.to_string(), undo: undo.join("; "), tune },
+    }
 }
 
 fn restore_warnings(undo_report: &UndoReport) -> impl Iterator<Item = LadderWarning> {
@@ -373,6 +385,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use linerate_host::{Setting, SettingError, SettingValue};
+    use linerate_tune::transaction::UndoneSetting;
 
     use super::*;
     use crate::ladder::plan_changes::tests::plan;
@@ -393,6 +406,27 @@ mod tests {
             self.1.borrow_mut().insert(setting.clone(), value.clone());
             Ok(())
         }
+    }
+
+    #[test]
+    fn an_error_names_settings_that_were_not_restored() {
+        let undone = |outcome| {
+            let (setting, name) = (Setting::sysctl("a"), "a".to_owned());
+            UndoneSetting { setting, name, renamed_from: None, original: SettingValue::new("1"), outcome }
+        };
+        let error = |outcomes: Vec<UndoOutcome>| {
+            let settings = outcomes.into_iter().map(undone).collect();
+            let (why, damaged_lines) = (UndoReason::Finished, Vec::new());
+            let undo_report = UndoReport { tune: 3, why, earlier_boot: false, settings, damaged_lines };
+            with_undo_failure(TestbedError::Cancelled.into(), Ok(undo_report), 3).to_string()
+        };
+        assert_eq!(error(vec![UndoOutcome::Restored]), "interrupted");
+        let drift = UndoOutcome::Drift { found: SettingValue::new("5") };
+        assert_eq!(
+            error(vec![UndoOutcome::Restored, drift]),
+            "interrupted; then the settings could not be restored: a was '1' before: another program changed it to '5' \
+             (linerate tune undo 3)"
+        );
     }
 
     #[test]
