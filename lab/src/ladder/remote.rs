@@ -19,7 +19,7 @@ mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// A larger error of a clock is worth a warning.
 const CLOCK_ERROR_LIMIT: Duration = Duration::from_millis(10);
+const CANCEL_POLL: Duration = Duration::from_millis(50);
 /// Readings of a clock before the first slot.
 const READINGS: usize = 5;
 
@@ -51,7 +52,7 @@ pub struct RemoteOptions {
     /// Name or path of linerate on the other hosts.
     pub program: String,
     pub load: RemoteLoad,
-    /// Set to end the current slot, whose result is complete then.
+    /// Set to end the current slot, whose result is complete then, or the start of the generators.
     pub cancel: Arc<AtomicBool>,
 }
 
@@ -83,7 +84,7 @@ impl RemoteGenerators {
     ///
     /// # Errors
     /// If a host cannot be reached, has no linerate or another version, or its generator refuses to
-    /// start. The message names every such host. Generators that did start are ended.
+    /// start, or after `cancel` is set. The message names every such host. Generators that did start are ended.
     pub fn start(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.hosts.is_empty() {
             return Err(RemoteError::NoHosts);
@@ -137,7 +138,13 @@ impl RemoteGenerators {
         let deadline = Instant::now() + READY_TIMEOUT;
         let mut errors = BTreeMap::new();
         while !waiting.is_empty() {
-            let Some((host_index, news)) = self.next_event(deadline) else {
+            if self.options.cancel.load(Ordering::Relaxed) {
+                return Err(RemoteError::Cancelled);
+            }
+            let Some((host_index, news)) = self.next_event(deadline.min(Instant::now() + CANCEL_POLL)) else {
+                if Instant::now() < deadline {
+                    continue;
+                }
                 let silent_errors = waiting.iter().filter_map(|host_index| {
                     Some((*host_index, no_answer_error(self.links.get(*host_index)?)))
                 });

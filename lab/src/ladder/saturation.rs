@@ -87,7 +87,10 @@ impl<G: Generator> RemoteSenders<G> {
     fn start_current(&mut self) -> Result<G, TestbedError> {
         let senders = self.counts.get(self.current).copied();
         let senders = senders.ok_or_else(|| generator_lost("no senders to try".to_owned()))?;
-        (self.start)(senders).map_err(|error| generator_lost(error.to_string()))
+        (self.start)(senders).map_err(|error| match error {
+            RemoteError::Cancelled => TestbedError::Cancelled,
+            error => generator_lost(error.to_string()),
+        })
     }
 
     pub(crate) fn generator(&mut self) -> Result<&mut G, TestbedError> {

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use linerate_load::report::{self, LoadPart, LoadReport, MergeError};
 use linerate_load::{GeneratorError, LoadSlot, QueueMedians, SlotInterval, SlotOutcome};
 
-use super::RemoteGenerators;
 use super::clock;
 use super::link::{HostLink, LinkNews};
 use super::protocol::{RemoteAnswer, RemoteOrder, SlotOrder};
+use super::{CANCEL_POLL, RemoteGenerators};
 
 /// Time from the order to the start of the slot, for the connection and the preparation on the
 /// host.
@@ -21,7 +21,6 @@ const MAX_CLOCK_ERROR: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(10);
 /// The latest start. A remote generator treats a much later start as a sign that a clock was set.
 const LATEST_START: Duration = Duration::from_secs(20);
-const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 enum HostOutcome {
     Done(Box<LoadReport>),

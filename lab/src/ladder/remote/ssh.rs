@@ -253,6 +253,8 @@ pub enum RemoteError {
     Refused { host: SshHost, words: String },
     #[error("{host}: no answer within {seconds} s: is it up, and does 'ssh {host} true' return?")]
     Silent { host: SshHost, seconds: u64 },
+    #[error("interrupted before the generators were ready")]
+    Cancelled,
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Several(Vec<RemoteError>),
 }

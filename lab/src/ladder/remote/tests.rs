@@ -136,6 +136,10 @@ fn start_errors_report_each_host_and_the_reason() {
     assert!(matches!(start_error(duplicate), RemoteError::Twice(_)));
     assert!(matches!(start_error(options(&["/nowhere/ssh"], "linerate")), RemoteError::NoSsh { .. }));
 
+    let cancelled = options(&["sh", "-c", "exec cat", "ssh"], "linerate");
+    cancelled.cancel.store(true, Ordering::Relaxed);
+    assert!(matches!(start_error(cancelled), RemoteError::Cancelled));
+
     let older = "case \"$1\" in --version) echo linerate 0.0.7;; *) echo \"linerate: unexpected argument '--on-demand'\" >&2; exit 2;; esac";
     let error = first_error(start_error(options(&LOCAL_SHELL, &program(directory.path(), older))));
     assert!(matches!(&error, RemoteError::Version { its, .. } if its == "linerate 0.0.7"), "{error}");
