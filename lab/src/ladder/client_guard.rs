@@ -43,6 +43,8 @@ impl ClientLimits {
 #[derive(Debug)]
 pub(crate) struct ClientGuard {
     _thread: RepeatingThread,
+    flows: Arc<FlowWatch>,
+    generators: Vec<IpAddr>,
     verdict: Arc<Mutex<Option<String>>>,
 }
 
@@ -56,12 +58,12 @@ impl ClientGuard {
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, HostError> {
         // Started in this thread, because its network namespace is the server's.
-        let flows = FlowWatch::start(host, &[port], limits.p99)?;
-        let mut window = GuardWindow::new(generators, limits);
+        let flows = Arc::new(FlowWatch::start(host, &[port], limits.p99)?);
+        let mut window = GuardWindow::new(generators.clone(), limits);
         let verdict = Arc::new(Mutex::new(None));
-        let shared_verdict = Arc::clone(&verdict);
+        let (shared_verdict, shared_flows) = (Arc::clone(&verdict), Arc::clone(&flows));
         let thread = RepeatingThread::start(INTERVAL, move || {
-            let reading = flows.by_client().map_err(|error| error.to_string());
+            let reading = shared_flows.by_client().map_err(|error| error.to_string());
             let violation = reading.map_or_else(Some, |reading| window.judge(reading, Instant::now()));
             let holds = violation.is_none();
             if !holds {
@@ -70,13 +72,30 @@ impl ClientGuard {
             }
             holds
         });
-        Ok(Self { _thread: thread, verdict })
+        Ok(Self { _thread: thread, flows, generators, verdict })
+    }
+
+    /// Fails if no request came from an address of a generator, although some were answered.
+    pub(crate) fn check_generators(&self) -> Result<(), String> {
+        let clients = self.flows.by_client().map_err(|error| error.to_string())?;
+        check_sources(&self.generators, clients.keys().map(SocketAddr::ip))
     }
 
     /// Why the guard ended the run; `None` if it did not.
     pub(crate) fn verdict(&self) -> Option<String> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+fn check_sources(generators: &[IpAddr], mut clients: impl Iterator<Item = IpAddr>) -> Result<(), String> {
+    if clients.any(|client| generators.contains(&client)) {
+        return Ok(());
+    }
+    let sources = generators.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Err(format!(
+        "real clients cannot be distinguished from the generators: no request comes from the generators' addresses ({sources}), \
+         perhaps because of NAT. Run without --guard-loss and --guard-p99"
+    ))
 }
 
 /// The requests between two readings. They are judged one reading later, when their replies have
@@ -184,6 +203,14 @@ mod tests {
     use super::*;
 
     const GENERATOR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    #[test]
+    fn generators_behind_nat_are_refused() {
+        let gateway = IpAddr::from([203, 0, 113, 1]);
+        assert_eq!(check_sources(&[GENERATOR], [gateway, GENERATOR].into_iter()), Ok(()));
+        let error = check_sources(&[GENERATOR], [gateway].into_iter()).expect_err("no generator");
+        assert!(error.contains("(192.0.2.2)"), "{error}");
+    }
 
     type Reading = BTreeMap<SocketAddr, ClientCounts>;
 

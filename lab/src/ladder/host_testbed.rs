@@ -126,6 +126,8 @@ impl<'a> HostTestbed<'a> {
             if !is_answered? {
                 return Err(TestbedError::Unanswered(probe.describe_silence(&program.recipe)));
             }
+            let sources_result = self.clients.as_ref().map_or(Ok(()), ClientGuard::check_generators);
+            sources_result.map_err(TestbedError::Server)?;
         }
         self.senders.saturate(&self.sampler)?;
         if self.senders.is_answered() { Ok(()) } else { Err(TestbedError::Unanswered(self.why_unanswered())) }
