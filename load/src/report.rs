@@ -11,7 +11,7 @@ use crate::generator::GeneratorDescription;
 use crate::outcome::SlotOutcome;
 
 pub(crate) use merge::add_codes;
-pub use merge::{LoadPart, MergeError, merge};
+pub use merge::{LEAST_OVERLAP, LoadPart, MergeError, merge};
 
 // JSON readers do not distinguish higher counts (IEEE 754 doubles), and no run reaches them.
 const HIGHEST_COUNT: u64 = 1 << 53;

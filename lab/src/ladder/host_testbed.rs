@@ -377,7 +377,7 @@ impl Testbed for HostTestbed<'_> {
     fn run_warnings(&self) -> Vec<LadderWarning> {
         let skipped = self.prepared.changes.skipped().iter();
         let skipped = skipped.map(|line| LadderWarning::new(WarningKind::LeftAsFound, line.as_str()));
-        self.senders.warning().into_iter().chain(skipped).collect()
+        self.senders.warnings().into_iter().chain(skipped).collect()
     }
 
     fn facts(&self) -> TestbedFacts {

@@ -27,6 +27,7 @@ use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, S
 
 use link::{HostLink, LinkNews};
 use protocol::{ReadyGenerator, RemoteAnswer, SCHEMA};
+use slot::LateSlots;
 
 pub use clock::ClockOffset;
 pub use on_demand::serve;
@@ -77,6 +78,7 @@ pub struct RemoteGenerators {
     events: Receiver<(usize, LinkNews)>,
     warnings: Vec<String>,
     slots: u64,
+    late_slots: LateSlots,
 }
 
 impl RemoteGenerators {
@@ -95,8 +97,14 @@ impl RemoteGenerators {
             }
         }
         let (event_sender, events) = mpsc::channel();
-        let mut generators =
-            RemoteGenerators { options, links: Vec::new(), events, warnings: Vec::new(), slots: 0 };
+        let mut generators = RemoteGenerators {
+            options,
+            links: Vec::new(),
+            events,
+            warnings: Vec::new(),
+            slots: 0,
+            late_slots: LateSlots::default(),
+        };
         let RemoteOptions { hosts, ssh, program, load, .. } = &generators.options;
         for (host_index, host) in hosts.iter().enumerate() {
             generators.links.push(HostLink::start(ssh, host, program, load, host_index, &event_sender)?);
@@ -120,7 +128,7 @@ impl RemoteGenerators {
         self.links.iter().map(|link| (&link.host, link.clock()))
     }
 
-    /// One line each, in order of time.
+    /// One line each about the start, in order of time.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -285,5 +293,9 @@ impl Generator for RemoteGenerators {
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
         self.carry_out(slot, observer)
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.late_slots.warning(self.slots)
     }
 }

@@ -44,6 +44,8 @@ pub struct RemoteSenders<G> {
     /// Index of the current number of senders.
     current: usize,
     generator: Option<G>,
+    /// Caveats of generators that were replaced.
+    earlier_warnings: Vec<String>,
     description: Option<GeneratorDescription>,
     hosts: Vec<String>,
     /// Whether the rate still rose with the last senders.
@@ -68,6 +70,7 @@ impl<G: Generator> RemoteSenders<G> {
             counts,
             current: 0,
             generator: None,
+            earlier_warnings: Vec::new(),
             description: None,
             hosts,
             generator_bound: false,
@@ -116,7 +119,14 @@ impl<G: Generator> RemoteSenders<G> {
         self.generator.is_none() || self.current + 1 < self.counts.len()
     }
 
-    pub(crate) fn warning(&self) -> Option<LadderWarning> {
+    pub(crate) fn warnings(&self) -> Vec<LadderWarning> {
+        let current = self.generator.as_ref().and_then(Generator::warning);
+        let details = self.earlier_warnings.iter().cloned().chain(current);
+        let warnings = details.map(|detail| LadderWarning::new(WarningKind::GeneratorBound, detail));
+        self.saturation_warning().into_iter().chain(warnings).collect()
+    }
+
+    fn saturation_warning(&self) -> Option<LadderWarning> {
         let SenderCounts { hosts, threads } = self.counts.get(self.current)?;
         let rate = self.answered_per_second;
         self.generator_bound.then(|| {
@@ -134,7 +144,9 @@ impl<G: Generator> RemoteSenders<G> {
         let mut before: Option<SenderStep> = None;
         loop {
             // The next senders use the same ports and interfaces.
-            self.generator = None;
+            if let Some(previous) = self.generator.take() {
+                self.earlier_warnings.extend(previous.warning());
+            }
             let mut generator = self.start_current()?;
             let step = measure(&mut generator, sampler)?;
             let is_rising = before.as_ref().is_none_or(|before| rises(before, &step));
@@ -220,7 +232,7 @@ mod tests {
             senders.saturate(&sampler).expect("saturated");
             let SenderCounts { hosts, threads } = senders.counts[senders.current];
             assert_eq!((hosts, threads), reached, "{case}");
-            let warning = senders.warning().map(|warning| warning.kind);
+            let warning = senders.saturation_warning().map(|warning| warning.kind);
             assert_eq!(warning, is_too_few.then_some(WarningKind::GeneratorBound), "{case}");
             assert_eq!((senders.is_answered(), senders.can_add()), (true, can_add), "{case}");
         }

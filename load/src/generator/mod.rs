@@ -64,6 +64,11 @@ pub trait Generator: Send {
         slot: &LoadSlot,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError>;
+
+    /// A caveat about the outcomes so far.
+    fn warning(&self) -> Option<String> {
+        None
+    }
 }
 
 /// One period of load.

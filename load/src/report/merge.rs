@@ -7,8 +7,8 @@ use super::{ClockOffset, LoadReport, MergedRun};
 use crate::generator::GeneratorDescription;
 use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendBursts, SendMethod, SlotInterval, SlotOutcome};
 
-// With less overlap, the rates of the runs must not be added.
-const LEAST_OVERLAP: f64 = 0.9;
+/// With less overlap, the rates of the runs must not be added.
+pub const LEAST_OVERLAP: f64 = 0.9;
 
 // A warning names intervals whose beginnings differ by more than this share of their length.
 const MOST_SHIFT: f64 = 0.1;

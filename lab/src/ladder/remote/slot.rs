@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use linerate_load::report::{self, LoadPart, LoadReport, MergeError};
+use linerate_load::report::{self, LEAST_OVERLAP, LoadPart, LoadReport, MergeError};
 use linerate_load::{GeneratorError, LoadSlot, QueueMedians, SlotInterval, SlotOutcome};
 
 use super::clock;
@@ -236,24 +236,44 @@ impl RemoteGenerators {
             );
             return Err(GeneratorError::Incomplete { who, why, others });
         }
-        let (outcome, warnings) = merged.ok_or(GeneratorError::Cancelled)?.map_err(|error| {
+        let (outcome, overlap_ratio) = merged.ok_or(GeneratorError::Cancelled)?.map_err(|error| {
             GeneratorError::Incomplete { who: "ssh".to_owned(), why: error.to_string(), others: None }
         })?;
-        for warning in warnings {
-            self.warn(warning);
-        }
+        self.late_slots.record(overlap_ratio);
         Ok(outcome)
     }
 }
 
-fn merged_outcome(parts: Vec<LoadPart>) -> Result<(SlotOutcome, Vec<String>), MergeError> {
+/// Shares of their time that hosts sent together, of the slots whose rate is an average because of it.
+#[derive(Debug, Default)]
+pub(super) struct LateSlots(Vec<f64>);
+
+impl LateSlots {
+    fn record(&mut self, overlap_ratio: f64) {
+        if overlap_ratio < LEAST_OVERLAP {
+            self.0.push(overlap_ratio);
+        }
+    }
+
+    pub(super) fn warning(&self, slots: u64) -> Option<String> {
+        let (count, least) = (self.0.len(), self.0.iter().copied().reduce(f64::min)?);
+        Some(format!(
+            "in {count} of {slots} slots the hosts did not send at the same time (down to {:.0} % of a slot in common), so \
+             these rates are too low",
+            least * 100.0
+        ))
+    }
+}
+
+/// With the share of the shortest part in which all parts sent.
+fn merged_outcome(parts: Vec<LoadPart>) -> Result<(SlotOutcome, f64), MergeError> {
     let parts = match <[LoadPart; 1]>::try_from(parts) {
-        Ok([single]) => return Ok((single.report.outcome, Vec::new())),
+        Ok([single]) => return Ok((single.report.outcome, 1.0)),
         Err(parts) => parts,
     };
-    let (mut merged, warnings) = report::merge(&parts)?;
+    let (mut merged, _) = report::merge(&parts)?;
     merged.outcome.queue = worst_queue(parts.iter().map(|part| part.report.outcome.queue));
-    Ok((merged.outcome, warnings))
+    Ok((merged.outcome, merged.overlap_ratio.unwrap_or(1.0)))
 }
 
 /// Medians cannot be added. The service has one queue, so the host that measured the largest growth
@@ -301,6 +321,16 @@ mod tests {
             [queue(Some(5), Some(4)), queue(Some(1), Some(9)), queue(None, Some(100)), queue(None, None)];
         assert_eq!(worst_queue(all.into_iter()), all[1]);
         assert_eq!(worst_queue([queue(None, None)].into_iter()), QueueMedians::default());
+    }
+
+    #[test]
+    fn late_slots_become_one_warning() {
+        let mut late_slots = LateSlots::default();
+        late_slots.record(LEAST_OVERLAP);
+        assert_eq!(late_slots.warning(1), None);
+        [0.8, 0.62, 0.7].into_iter().for_each(|overlap_ratio| late_slots.record(overlap_ratio));
+        let warning = late_slots.warning(9).expect("a warning");
+        assert!(warning.contains("3 of 9 slots") && warning.contains("62 %"), "{warning}");
     }
 
     #[test]
