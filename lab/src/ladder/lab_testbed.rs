@@ -76,6 +76,10 @@ impl LabTestbed<'_> {
         }
         Ok(write_result?)
     }
+
+    fn check_program(&mut self) -> Result<(), TestbedError> {
+        self.program.as_mut().map_or(Ok(()), ProgramServer::check)
+    }
 }
 
 impl Testbed for LabTestbed<'_> {
@@ -142,12 +146,15 @@ impl Testbed for LabTestbed<'_> {
         let fallbacks = server::fallbacks(self.server.as_ref());
         let sample = self.sampler.sample(&mut *self.generator, request, fallbacks);
         // A server that has ended explains a sample without answers.
-        self.program.as_mut().map_or(Ok(()), ProgramServer::check)?;
+        self.check_program()?;
         sample
     }
 
     fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadResult>, TestbedError> {
-        self.sampler.overload(&mut *self.generator, capacity, factors)
+        let measured = self.sampler.overload(&mut *self.generator, capacity, factors);
+        // The next switch starts a server again whose end was noticed here.
+        self.check_program()?;
+        measured
     }
 
     fn cpu_time(&self) -> Known<CpuTime> {
@@ -163,7 +170,9 @@ impl Testbed for LabTestbed<'_> {
             Ok(pid) if has_program && process::is_inside(pid, &receiver) == Some(true) => SampleOwner::Server,
             _ => SampleOwner::Other,
         };
-        cpu_use::sample(&self.host, &mut *self.generator, per_second, false, &owner)
+        let sampled = cpu_use::sample(&self.host, &mut *self.generator, per_second, false, &owner);
+        self.check_program()?;
+        sampled
     }
 
     fn step_warning(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Option<LadderWarning> {
