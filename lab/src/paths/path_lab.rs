@@ -13,6 +13,7 @@ use linerate_load::{Generator, LoadWorkload};
 use tempfile::NamedTempFile;
 
 use super::recipe::{NetworkPath, PathCommand, RecipeValues};
+use super::relay::MOST_CLIENTS;
 use crate::ladder::config::LadderConfig;
 use crate::ladder::configuration::{PortSharing, ServerConfiguration};
 use crate::ladder::error::TestbedError;
@@ -54,6 +55,10 @@ impl PathLab {
         linerate: &Path,
         cancel: &Arc<AtomicBool>,
     ) -> Result<Self, PathError> {
+        if config.flows as usize > MOST_CLIENTS && path.name == "userland-proxy" {
+            let why = format!("the proxy serves at most {MOST_CLIENTS} clients: lower --flows");
+            return Err(TestbedError::Lab(why).into());
+        }
         let lab = Lab::builder().senders(2).start()?;
         let object = object_file().map_err(|error| LabError::system("write the BPF programs", error))?;
         let sender1 = &lab.senders()[1];

@@ -13,7 +13,7 @@ use crate::sys::tap;
 const LARGEST: usize = 65_536;
 /// Most clients of a proxy. Each has a socket and a thread, as docker-proxy gives each a socket and
 /// a goroutine.
-const MOST_CLIENTS: usize = 1024;
+pub(super) const MOST_CLIENTS: usize = 1024;
 
 /// Copies datagrams from `listen` to `to`, and replies back to each client. Calls `ready` once it
 /// listens. Returns only with an error.

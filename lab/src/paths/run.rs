@@ -190,7 +190,10 @@ impl PathsRunner<'_> {
         if sample.transactions_per_second > 0.0 {
             return Ok(sample);
         }
-        Err(TestbedError::Unanswered("no request was answered".to_owned()))
+        let loss = self.sampler.config.max_loss_ratio * 100.0;
+        Err(TestbedError::Unanswered(format!(
+            "no rate held: even at the lowest rate more than {loss} % of the requests were lost, or the machine was busy"
+        )))
     }
 
     fn measure_cost(&mut self, report: &mut PathReport, rate: f64) {

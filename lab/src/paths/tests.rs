@@ -35,6 +35,14 @@ fn recipe_commands_use_lab_hosts_and_known_programs() {
     }
 }
 
+#[test]
+fn a_proxy_refuses_more_flows_than_it_serves() {
+    let path = PATHS.iter().find(|path| path.name == "userland-proxy").expect("the path");
+    let config = LadderConfig { flows: 1025, ..config() };
+    let error = PathLab::start(path, &config, "linerate".as_ref(), &Arc::default()).err().expect("refused");
+    assert!(error.to_string().contains("at most 1024 clients"), "{error}");
+}
+
 /// Each path carries all requests to the service and all replies back, unless this kernel lacks its
 /// device. The paths with relays are left out, because they require the program `linerate`.
 #[test]
