@@ -2,8 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
+use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags};
 use rustix::thread::UnshareFlags;
 
 use crate::sys;
@@ -37,15 +38,6 @@ pub(crate) fn mount_private_sys() -> Result<(), Errno> {
     sys::unshare(UnshareFlags::NEWNS)?;
     // Mounts made here must not appear outside; mounts made outside may appear here.
     rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    let mut last_error = Errno::PERM;
-    for (read_only, no_atime) in ATTEMPTS {
-        let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        flags.set(MountFlags::RDONLY, read_only);
-        flags.set(MountFlags::NOATIME, no_atime);
-        match rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", flags, None) {
-            Ok(()) => return Ok(()),
-            Err(errno) => last_error = errno,
-        }
-    }
-    Err(last_error)
+    let mount = mount_detached()?;
+    rustix::mount::move_mount(&mount, c"", CWD, c"/sys", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
