@@ -118,8 +118,8 @@ struct PlacementCpus {
 
 impl PlacementCpus {
     /// `cpus` are the CPUs that may be used, at least one CPU.
-    fn choose(machine: &MachineState, cpus: &[u32]) -> Option<Self> {
-        let packet_cpu = *cpus.first()?;
+    fn choose(machine: &MachineState, cpus: &[u32]) -> Self {
+        let packet_cpu = cpus[0];
         let shares_core = |first_cpu: u32, second_cpu: u32| {
             machine.siblings_of(first_cpu).is_some_and(|core| core.contains(second_cpu))
         };
@@ -159,7 +159,7 @@ impl PlacementCpus {
         let disturbs = |cpu: u32| used_cpus.iter().any(|used_cpu| shares_core(*used_cpu, cpu));
         let free_cpus = cpus.iter().copied().filter(|cpu| !used_cpus.contains(cpu));
         let sender = free_cpus.min_by_key(|cpu| (disturbs(*cpu), !shares_node(packet_cpu, *cpu)));
-        Some(Self { packets: packet_cpu, sender: sender.unwrap_or(packet_cpu), receivers })
+        Self { packets: packet_cpu, sender: sender.unwrap_or(packet_cpu), receivers }
     }
 }
 
@@ -193,8 +193,7 @@ pub fn run(
     let started = Instant::now();
     let mut ladder = LadderConfig::new(Vec::new(), RunTiming::LAB);
     ladder.resolve_cpus()?;
-    let cpus = PlacementCpus::choose(&MachineState::observe(&Host::live()), &ladder.cpus)
-        .ok_or_else(|| TestbedError::Lab("no CPU may be used".to_owned()))?;
+    let cpus = PlacementCpus::choose(&MachineState::observe(&Host::live()), &ladder.cpus);
     let mut lab = PlacementLab::start(config, &cpus, cancel)?;
     let [(placement, receiver), other_receivers @ ..] = &cpus.receivers;
     let mut first = PlacementResult::new(*placement, receiver);

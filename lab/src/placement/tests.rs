@@ -16,7 +16,7 @@ fn machine(online: &str, cores: &[&str], nodes: &[&str]) -> MachineState {
 }
 
 fn placement_cpus(machine: &MachineState, cpus: &[u32]) -> (u32, u32, [Option<u32>; 4]) {
-    let cpus = PlacementCpus::choose(machine, cpus).expect("a CPU");
+    let cpus = PlacementCpus::choose(machine, cpus);
     (cpus.packets, cpus.sender, cpus.receivers.map(|(_, cpu)| cpu.ok()))
 }
 
@@ -35,8 +35,7 @@ fn unavailable_placements_have_a_reason() {
     assert_eq!(placement_cpus(&two, &[0, 1]), (0, 0, [Some(0), None, Some(1), None]));
     assert_eq!(placement_cpus(&two, &[1]), (1, 1, [Some(1), None, None, None]));
     let unknown = machine("0-1", &[], &["0-1"]);
-    let cpus = PlacementCpus::choose(&unknown, &[0, 1]).expect("a CPU");
+    let cpus = PlacementCpus::choose(&unknown, &[0, 1]);
     let why = cpus.receivers[2].1.clone().expect_err("unknown");
     assert!(why.contains("which CPUs share a core is unknown: ") && why.contains("thread_siblings"), "{why}");
-    assert_eq!(PlacementCpus::choose(&unknown, &[]), None);
 }

@@ -45,9 +45,6 @@ impl<'a> LabTestbed<'a> {
         program: Option<ProgramServer>,
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, TestbedError> {
-        if config.cpus.is_empty() {
-            return Err(TestbedError::Lab("no CPU is free for server and generator".to_owned()));
-        }
         let speed = config.link.or_else(|| LinkSpeed::from_bits_per_second(LINK_BITS_PER_SECOND));
         let speed = speed.ok_or_else(|| TestbedError::Lab("no link speed".to_owned()))?;
         let wire = config.wire(IpVersion::V4, speed)?;

@@ -122,10 +122,3 @@ fn a_lab_with_fewer_flows_than_cpus_starts() {
     let count = testbed("a_lab_with_fewer_flows_than_cpus_starts", &config).map(threads);
     assert!(count.is_none_or(|count| count == 1), "{count:?}");
 }
-
-#[test]
-fn starting_a_lab_without_cpus_is_an_error() {
-    let config = LadderConfig { cpus: Vec::new(), ..config() };
-    let error = LabTestbed::start(&config, None, Arc::default()).err().expect("refused");
-    assert_eq!(error.to_string(), "lab: no CPU is free for server and generator");
-}
