@@ -187,9 +187,13 @@ impl FleetReader {
         if previous.is_some_and(|previous| started_unix_seconds < previous) {
             return Ok(());
         }
+        let mut started_of_host =
+            self.started.range((name.clone(), String::new())..).take_while(|((host, _), _)| *host == name);
+        if started_of_host.all(|(_, started)| *started <= started_unix_seconds) {
+            row.describe(version, host);
+        }
         self.started.insert((name, origin.schema.clone()), started_unix_seconds);
         set_result(row, &mut self.peers, result);
-        row.describe(version, host);
         Ok(())
     }
 
@@ -318,5 +322,17 @@ mod tests {
         let (before, after) = ((1, "rss", 9.0), (2, "rss", 0.0));
         assert_eq!(lost_per_second(&[before, after]), Some(0.0));
         assert_eq!(lost_per_second(&[after, before]), Some(0.0));
+    }
+
+    #[test]
+    fn the_latest_document_of_any_kind_describes_the_host() {
+        let mut reader = FleetReader::default();
+        for (started, schema) in [(2, DoctorResult::SCHEMA), (1, DropsResult::SCHEMA)] {
+            let document = doctor_document(started, &json!({ "kernel": started.to_string() }), &json!([]));
+            let file = DocumentFile { name: "x.json", host: Some("a") };
+            let origin = DocumentOrigin { schema: schema.to_owned(), version: None };
+            reader.add(&origin, &document, &file, |_, _, _: IgnoredAny| {}).expect("a document");
+        }
+        assert_eq!(reader.hosts["a"].kernel.as_deref(), Some("2"));
     }
 }

@@ -118,7 +118,7 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
 pub(super) struct DocumentOrigin {
     pub(super) schema: String,
     #[serde(default)]
-    version: Option<String>,
+    pub(super) version: Option<String>,
 }
 
 /// The reader of a schema.

@@ -148,6 +148,7 @@ fn fleet(directory: &Path) -> Envelope<FleetReport> {
         }
         let mut cost = json_of(&cost_fixtures::envelope());
         cost["host"]["kernel"] = if number == 7 { "6.1.0-<b>odd</b>" } else { "6.12.0-1-amd64" }.into();
+        cost["started_unix_seconds"] = 1_772_375_700.into();
         write("doctor.json", json_of(&doctor::tests::fixture_diagnosis("makita-2016")));
         write("search.json", json_of(&search()));
         write("ladder.json", json_of(&result_fixtures::ladder_run()));
