@@ -178,7 +178,7 @@ impl CommandResult for DoctorResult {
                 .notes
                 .push(Note::new("The packet path of no interface is known well enough to draw it."));
         }
-        document.sections = path_sections(&result.paths, result.seconds_between_readings.is_some());
+        document.sections = path_sections(result);
         document
             .sections
             .extend(result.findings.iter().enumerate().map(|(index, finding)| finding.section(index + 1)));
@@ -235,8 +235,11 @@ fn summary(findings: &[Severity], unknown: usize) -> String {
 }
 
 /// The path per interface, then services without a drawing.
-fn path_sections(host: &PacketPaths, has_rates: bool) -> Vec<Section> {
-    let online = host.interfaces.first().map(|paths| paths.online.clone()).unwrap_or_default();
+fn path_sections(result: &DoctorResult) -> Vec<Section> {
+    let (host, has_rates) = (&result.paths, result.seconds_between_readings.is_some());
+    let online = result.stages.pointer("/machine/online");
+    let online = online.and_then(|online| Known::<CpuSet>::deserialize(online).ok()?.into_value());
+    let online = online.unwrap_or_default();
     let service = host.service.as_ref();
     let mut sections: Vec<Section> = Vec::new();
     for (index, paths) in host.interfaces.iter().enumerate() {
@@ -247,15 +250,19 @@ fn path_sections(host: &PacketPaths, has_rates: bool) -> Vec<Section> {
         let text = format!("and {more} more interfaces: --interface draws one");
         sections.push(Section::default().with_for(Audience::Text, Block::faint(text)));
     }
-    if service.is_none() {
-        let lines: Vec<String> = host.other_services.iter().map(|service| service.line(&online)).collect();
+    if service.is_none() || host.interfaces.is_empty() {
+        let services = service.map_or(host.other_services.as_slice(), std::slice::from_ref);
+        let lines: Vec<String> = services.iter().map(|service| service.line(&online)).collect();
         let more = match lines.len().saturating_sub(MOST_SERVICES) {
             0 => String::new(),
             more => format!("and {more} more services; "),
         };
         let shown = lines.iter().take(MOST_SERVICES).cloned().collect();
-        let hint =
-            if lines.is_empty() { String::new() } else { format!("{more}--port draws the path to one") };
+        let hint = if host.other_services.is_empty() || service.is_some() {
+            String::new()
+        } else {
+            format!("{more}--port draws the path to one")
+        };
         sections.push(
             Section::new("Services")
                 .with_for(Audience::Text, Block::List(shown))

@@ -35,7 +35,7 @@ fn paths(name: &str) -> PacketPaths {
 /// Only the drawing of the path.
 fn path_text(name: &str, width: usize) -> String {
     let envelope = fixture_diagnosis(name);
-    let document = Document { sections: path_sections(&envelope.result.paths, false), ..Document::default() };
+    let document = Document { sections: path_sections(&envelope.result), ..Document::default() };
     text::text(&document, TextStyle { width, colour: false })
 }
 
@@ -80,10 +80,19 @@ fn the_busiest_queue_has_its_own_lane() {
 #[test]
 fn path_sections_without_known_values_are_empty() {
     let path = PacketPath::observe(&Host::scripted([("/proc/uptime", "1 1")]), &Scope::default());
-    let paths = PacketPaths::from_view(&HostView::once(&path));
-    assert!(path_sections(&paths, false).iter().all(|section| {
+    let view = HostView::once(&path);
+    let result = DoctorResult::new(&view, &Diagnosis::of(&view), false, &[]).expect("JSON");
+    assert!(path_sections(&result).iter().all(|section| {
         section.blocks_for(Audience::Text).chain(section.blocks_for(Audience::Page)).next().is_none()
     }));
+}
+
+#[test]
+fn the_service_is_listed_with_its_cpus_if_no_interface_is_drawn() {
+    let mut envelope = fixture_diagnosis("makita-2016");
+    envelope.result.paths.interfaces.clear();
+    let text = text::text(&envelope.document(), TextStyle { width: 120, colour: false });
+    assert!(text.contains("one socket, 20 threads on any CPU"), "{text}");
 }
 
 #[test]
