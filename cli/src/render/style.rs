@@ -51,6 +51,11 @@ impl TextStyle {
     }
 }
 
+/// A text without line breaks and tabs, which names of processes may contain.
+pub(crate) fn on_one_line(text: &str) -> String {
+    text.replace(['\n', '\t'], " ")
+}
+
 // Text broken at blanks into lines of at most `width` columns.
 //
 // A number stays with its unit, and a word longer than a line is cut.

@@ -2,7 +2,7 @@
 
 use super::column::{TextColumn, cut};
 use super::format;
-use super::style::{TextStyle, wrap};
+use super::style::{TextStyle, on_one_line, wrap};
 use crate::document::{
     Align, Audience, BarChart, Block, Cell, Document, Fact, FlowGroup, LineChart, RangeChart, Table, Tone,
 };
@@ -148,7 +148,8 @@ fn bar_lines(chart: &BarChart, indent: usize, reader: Reader) -> Vec<String> {
     let margin = " ".repeat(indent);
     let mut lines = Vec::new();
     for bar in &chart.bars {
-        lines.push(format!("{margin}{:<name_width$}  {}", bar.name, bar.value).trim_end().to_owned());
+        let name = on_one_line(&bar.name);
+        lines.push(format!("{margin}{name:<name_width$}  {}", bar.value).trim_end().to_owned());
         for (tone, lead, text) in &bar.details {
             lines.extend(prose_lines(indent + INDENT, format!("{lead} {text}").trim(), *tone, reader));
         }
@@ -259,8 +260,8 @@ pub(super) fn table_lines(table: &Table, indent: usize, reader: Reader) -> Vec<S
     let heading_row = table.has_headings().then_some(&heading_row);
     let rows: Vec<&Vec<Cell>> = heading_row.into_iter().chain(table.rows.iter().take(limit)).collect();
     let cell_text = |row: &[Cell], column: usize| {
-        let cell = row.get(column).map(|cell| cell.text.as_str()).unwrap_or_default();
-        table.columns[column].text_width.map_or_else(|| cell.to_owned(), |width| cut(cell, width))
+        let cell = row.get(column).map(|cell| on_one_line(&cell.text)).unwrap_or_default();
+        table.columns[column].text_width.map_or_else(|| cell.clone(), |width| cut(&cell, width))
     };
     let widths: Vec<usize> = columns
         .iter()
@@ -317,14 +318,14 @@ mod tests {
     #[test]
     fn columns_fit_their_content_and_long_lines_are_cut() {
         let table = Table::new("># | name | what")
-            .with_rows([["1", "nsd", "reads"], ["10", "n", "a text that is too long for the line"]]);
+            .with_rows([["1", "n\nd", "reads"], ["10", "n", "a text that is too long for the line"]]);
         let reader = Reader { style: TextStyle { width: 30, colour: false }, full: false };
-        let expected = ["    #  name  what", "    1  nsd   reads", "   10  n     a text that is t…"];
+        let expected = ["    #  name  what", "    1  n d   reads", "   10  n     a text that is t…"];
         assert_eq!(table_lines(&table, 3, reader), expected);
         let limited = table.with_text_limit(1, "that read less");
         assert_eq!(
             table_lines(&limited, 0, reader),
-            ["#  name  what", "1  nsd   reads", "and 1 that read less"]
+            ["#  name  what", "1  n d   reads", "and 1 that read less"]
         );
     }
 

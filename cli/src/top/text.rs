@@ -6,7 +6,7 @@ use super::fit::{PanelFit, StyledSpan, severity_sign};
 use super::panel::{RowSelection, TopPanel};
 use super::rows::panels;
 use crate::render::format;
-use crate::render::style::{TextStyle, TextTone, wrap};
+use crate::render::style::{TextStyle, TextTone, on_one_line, wrap};
 
 const FINDINGS: usize = 8;
 
@@ -91,6 +91,6 @@ fn findings(snapshot: &Snapshot, style: TextStyle) -> Vec<String> {
 }
 
 fn paint(style: TextStyle, pieces: &[StyledSpan]) -> String {
-    let line: String = pieces.iter().map(|(text, tone)| style.paint(*tone, text)).collect();
+    let line: String = pieces.iter().map(|(text, tone)| style.paint(*tone, &on_one_line(text))).collect();
     if style.colour { line } else { line.trim_end().to_owned() }
 }
