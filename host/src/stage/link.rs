@@ -55,6 +55,9 @@ pub struct LinkState {
     pub statistics: Known<Option<BTreeMap<String, u64>>>,
     /// `/sys/class/net/IF/statistics`.
     pub totals: Known<BTreeMap<String, u64>>,
+    /// Whether a link directly below this one, such as the port of a bond, is observed, too.
+    #[serde(skip)]
+    pub has_links_below: bool,
 }
 
 /// The device of an interface.

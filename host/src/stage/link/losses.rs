@@ -43,6 +43,11 @@ const NOTHING: f64 = 1e-7;
 /// All known losses, including zeros.
 pub(super) fn losses(link: &LinkState) -> Vec<LossCounter> {
     let mut losses = driver_losses(link);
+    // The totals of a bond are the sums of its ports (bond_get_stats,
+    // drivers/net/bonding/bond_main.c, Linux 6.18).
+    if link.has_links_below {
+        return losses;
+    }
     let has = |losses: &[LossCounter], reasons: &[LossReason]| {
         losses.iter().any(|loss| reasons.contains(&loss.reason))
     };

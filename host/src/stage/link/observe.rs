@@ -18,7 +18,14 @@ pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
         let mut seen_names = BTreeSet::new();
         let names =
             scope.interfaces.iter().filter(|name| is_interface_name(name) && seen_names.insert(*name));
-        return names.map(|name| link(host, name)).collect();
+        let is_observed_below = |file: &String| {
+            file.strip_prefix("lower_").is_some_and(|below| scope.interfaces.iter().any(|name| name == below))
+        };
+        let has_links_below =
+            |name: &str| host.list(&directory(name)).is_ok_and(|files| files.iter().any(is_observed_below));
+        return names
+            .map(|name| LinkState { has_links_below: has_links_below(name), ..link(host, name) })
+            .collect();
     }
     let names = host.list(INTERFACES).unwrap_or_default();
     let (devices, software): (Vec<String>, Vec<String>) =
@@ -99,6 +106,7 @@ fn link(host: &Host, interface: &str) -> LinkState {
         bridge: bridge(host, interface).into(),
         statistics: Known::if_supported(host.statistics(interface)),
         totals: totals(host, interface).into(),
+        has_links_below: false,
         driver,
         device,
     }

@@ -180,3 +180,19 @@ fn bridges_above_bonds_and_vlans_and_open_vswitch_are_found() {
     let host = stacked_host(&[("eth0", &["upper_vrf0"]), ("vrf0", &["mtu"])]);
     assert_eq!(bridge_of_eth0(&host), None);
 }
+
+#[test]
+fn losses_of_ports_are_not_counted_again_for_their_bond() {
+    let host = Host::scripted([
+        ("/sys/class/net/bond0/lower_eth0/ifindex", "2\n"),
+        ("/sys/class/net/bond0/statistics/rx_missed_errors", "7\n"),
+        ("/sys/class/net/eth0/statistics/rx_missed_errors", "7\n"),
+    ]);
+    for (interfaces, expected) in [(&["bond0", "eth0"][..], &["eth0"][..]), (&["bond0"], &["bond0"])] {
+        let interfaces = interfaces.iter().map(ToString::to_string).collect();
+        let links = observe(&host, &Scope { interfaces, ..Scope::default() });
+        let counters = links.iter().flat_map(LinkState::counters);
+        let places: Vec<String> = counters.map(|counter| counter.place).collect();
+        assert_eq!(places, expected);
+    }
+}

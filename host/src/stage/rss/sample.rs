@@ -36,6 +36,7 @@ pub(crate) fn link(interface: &str, queues: u32) -> LinkState {
         bridge: Known::Value(None),
         statistics: Known::Value(None),
         totals: Known::Value(BTreeMap::new()),
+        has_links_below: false,
     }
 }
 
