@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -37,6 +38,8 @@ impl OutputTarget {
         let OutputTarget::File(path) = self else {
             return Ok(());
         };
+        let is_file_path = !path.as_os_str().is_empty() && !path.as_os_str().as_bytes().ends_with(b"/");
+        anyhow::ensure!(is_file_path, "cannot write '{}': it names no file", path.display());
         let directory = parent_directory(path);
         let metadata = fs::metadata(directory).with_context(|| {
             format!("cannot write {}: no directory {}", path.display(), directory.display())
@@ -49,8 +52,19 @@ impl OutputTarget {
         );
         anyhow::ensure!(!path.is_dir(), "cannot write {}: it is a directory", path.display());
         if is_written_in_place(path) {
+            if path.is_file() {
+                let append_result = fs::OpenOptions::new().append(true).open(path);
+                append_result.with_context(|| format!("cannot write {}", path.display()))?;
+            }
             return Ok(());
         }
+        // Only the owner of a file or of its directory can replace it in a sticky directory
+        // (__check_sticky, fs/namei.c, Linux 6.18).
+        let is_protected = metadata.mode() & STICKY != 0
+            && fs::symlink_metadata(path).is_ok_and(|file| !is_own(&file))
+            && !is_own(&metadata)
+            && !rustix::process::geteuid().is_root();
+        anyhow::ensure!(!is_protected, "cannot write {}: another user owns it", path.display());
         // Only an attempt shows the effect of capabilities, read-only mounts and servers of network
         // file systems.
         let part_path = part_path(path);
@@ -115,6 +129,7 @@ impl OutputTarget {
 // Modes of files, before the umask.
 const READ_BY_ALL: u32 = 0o666;
 const READ_BY_OWNER: u32 = 0o600;
+const STICKY: u32 = 0o1000;
 
 /// A device or pipe cannot be replaced by another file, and a link such as `/dev/stdout` must not
 /// be. Links of other users are replaced, because they could lead anywhere.
@@ -306,6 +321,17 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).expect("a link");
         OutputTarget::File(link.clone()).write("by a link").expect("written");
         assert!(link.is_symlink() && fs::read_to_string(&path).expect("read") == "by a link");
+    }
+
+    #[test]
+    fn outputs_that_cannot_be_written_are_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let link = directory.path().join("link.json");
+        // Nobody can open this file for writing (kernfs_fop_open, fs/kernfs/file.c, Linux 6.18).
+        std::os::unix::fs::symlink("/sys/kernel/uevent_seqnum", &link).expect("a link");
+        for path in ["".into(), directory.path().join("new/"), link] {
+            OutputTarget::File(path.clone()).check().expect_err(&path.display().to_string());
+        }
     }
 
     #[test]

@@ -49,6 +49,12 @@ fn a_directory_that_cannot_be_written_is_refused_before_the_work() {
     let output = run_as_nobody(&["doctor", "--interface", "lo", "--json", &file]);
     assert_refused(&output, &format!("cannot write {file}: Permission denied"));
     assert!(output.stdout.is_empty(), "{output:?}");
+
+    std::fs::write(&file, "of root").expect("written");
+    let sticky = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+    std::fs::set_permissions(directory.path(), sticky).expect("set");
+    let output = run_as_nobody(&["doctor", "--interface", "lo", "--json", &file]);
+    assert_refused(&output, &format!("cannot write {file}: another user owns it"));
 }
 
 #[test]
