@@ -158,7 +158,7 @@ impl FleetReader {
             })?,
             reading::OWN_SCHEMA | FleetReport::SCHEMA => {}
             // Other results are about one host only.
-            _ if reading::is_known(&origin) => {}
+            _ if reading::is_valid(&origin.schema) => {}
             _ => anyhow::bail!(reading::unsupported_reason(&origin)),
         }
         Ok(())

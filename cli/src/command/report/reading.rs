@@ -10,6 +10,7 @@ use linerate_lab::ladder::report::LadderReport;
 use linerate_lab::paths::report::PathsReport;
 use linerate_lab::placement::PlacementComparison;
 use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
+use linerate_load::wire::LinkCapacity;
 use linerate_trace::cost::{CostComparison, CostResult};
 use linerate_trace::delay::DelayReport;
 use linerate_trace::drops::DropsResult;
@@ -141,7 +142,7 @@ impl SchemaReader {
 }
 
 /// The supported schemas.
-static READERS: [SchemaReader; 23] = [
+static READERS: [SchemaReader; 24] = [
     SchemaReader::new::<FleetReport>(0),
     SchemaReader { schema: linerate_tune::plan::SCHEMA, rank: 1, read: plan },
     SchemaReader::new::<TuneApplyReport>(1),
@@ -160,6 +161,7 @@ static READERS: [SchemaReader; 23] = [
     SchemaReader::new::<CostResult>(7),
     SchemaReader::new::<CostComparison>(7),
     SchemaReader::new::<RunComparison>(7),
+    SchemaReader::new::<LinkCapacity>(7),
     SchemaReader::new::<DelayReport>(7),
     SchemaReader::new::<HeadroomReport>(7),
     SchemaReader::new::<DropsResult>(8),
@@ -199,20 +201,22 @@ fn parse(file: &str, text: &str) -> Result<Option<ResultFile>, UnreadFile> {
     Ok(Some(ResultFile { file: file.to_owned(), rank, document }))
 }
 
-/// Whether this version of linerate reads results of the schema.
-pub(super) fn is_known(origin: &DocumentOrigin) -> bool {
-    SchemaReader::find(&origin.schema).is_some()
+/// The supported version of a schema.
+fn supported_version(schema: &str) -> Option<&'static str> {
+    let name = |schema: &str| schema.rsplit_once('/').map_or(schema, |(name, _)| name).to_owned();
+    READERS.iter().map(|reader| reader.schema).find(|supported| name(supported) == name(schema))
+}
+
+/// Whether it is a result of linerate, and in the supported version if there is one.
+pub(super) fn is_valid(schema: &str) -> bool {
+    supported_version(schema).map_or(schema.starts_with("linerate."), |supported| supported == schema)
 }
 
 /// Reason why a schema is not supported.
 pub(super) fn unsupported_reason(origin: &DocumentOrigin) -> String {
     let DocumentOrigin { schema, version } = origin;
     let version_text = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();
-    let (name, _) = schema.rsplit_once('/').unwrap_or((schema, ""));
-    let supported = READERS.iter().map(|reader| reader.schema).find(|candidate| {
-        candidate.rsplit_once('/').is_some_and(|(candidate_name, _)| candidate_name == name)
-    });
-    match supported {
+    match supported_version(schema) {
         Some(supported) => {
             format!(
                 "{schema}, from a linerate{version_text}; this one, {}, reads {supported}",

@@ -22,6 +22,9 @@ fn newer_versions_and_schemas_without_a_page_have_separate_reasons() {
     );
     let other = parse_error("{\"schema\": \"linerate.labs/1\"}");
     assert!(other.why.starts_with("linerate.labs/1 has no page"), "{other:?}");
+    let valid_schemas =
+        ["linerate.labs/1", "linerate.calc/2", "linerate.calc/3", "linerate.drops/3", "other/1"];
+    assert_eq!(valid_schemas.map(is_valid), [true, true, false, false, false]);
 }
 
 #[test]
