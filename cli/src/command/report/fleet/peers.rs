@@ -6,6 +6,7 @@ use linerate_host::stats::median;
 use serde_json::Value;
 
 use crate::command::report::fleet_report::{FleetHost, FleetOutlier};
+use crate::render::column::cut;
 use crate::render::format::{comma_list, significant};
 
 /// With fewer hosts there is no majority.
@@ -13,7 +14,7 @@ const FEWEST_HOSTS: usize = 4;
 /// Listed outliers per host: a host of another make differs in hundreds of values.
 const MOST_LISTED: usize = 20;
 /// Characters of a value. Longer ones are compared as a whole and shown in part.
-const LONGEST_VALUE: usize = 60;
+const LONGEST_VALUE: usize = 61;
 /// Losses per second below which hosts do not differ.
 const FEWEST_LOSSES: f64 = 1.0;
 
@@ -94,8 +95,8 @@ impl PeerValues {
             Some(FleetOutlier {
                 host: host.clone(),
                 what: name_of(*key),
-                value: shorten_value(&name_of(*value)),
-                peers: shorten_value(&name_of(*peers)),
+                value: cut(&name_of(*value), LONGEST_VALUE),
+                peers: cut(&name_of(*peers), LONGEST_VALUE),
                 agreeing: *agreeing,
             })
         };
@@ -167,13 +168,6 @@ fn join_runs(values: &[String]) -> String {
         [value, ..] => format!("{value} ({} times)", run.len()),
         [] => String::new(),
     }))
-}
-
-fn shorten_value(value: &str) -> String {
-    match value.char_indices().nth(LONGEST_VALUE) {
-        Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()),
-        None => value.to_owned(),
-    }
 }
 
 #[cfg(test)]
