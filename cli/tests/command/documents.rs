@@ -7,14 +7,6 @@ use crate::support::{
     linerate, machine, run_as_nobody, texts,
 };
 
-use serde_json::Value;
-
-fn assert_has_keys(value: &Value, keys: &[&str]) {
-    for key in keys {
-        assert!(value.get(key).is_some(), "no '{key}' in {value}");
-    }
-}
-
 #[test]
 fn a_result_is_printed_even_if_its_file_cannot_be_written() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -64,9 +56,6 @@ fn load_and_serve_documents_agree_on_counts() {
     let load = linerate(&["load", &address, "--duration", "0.3", "--rate", "5k", "--json", "-"]);
     let load = checked_document(&load, 0, "linerate.load/2");
     let load = &load["result"];
-    assert_has_keys(load, &["sent", "answered", "lost", "duplicate", "reordered", "corrupt", "unsolicited"]);
-    assert_has_keys(load, &["offered_per_second", "answered_per_second", "latency_ns", "generator_bound"]);
-    assert_has_keys(&load["latency_ns"], &["p50", "p99", "p999"]);
     let count = |key: &str| load[key].as_u64().expect("a count");
     assert_eq!(count("sent"), count("answered") + count("lost"));
 
@@ -90,7 +79,6 @@ fn lab_reports_each_step_as_measured_or_skipped() {
     let output = linerate(&arguments);
     let report = checked_document(&output, 0, "linerate.ladder/2");
     let report = &report["result"];
-    assert_has_keys(report, &["config", "testbed", "published"]);
     let steps = report["steps"].as_array().expect("steps");
     assert_eq!(texts(&report["steps"], "id"), ["baseline", "reuseport", "audit-off", "ip-id-skip"]);
     for step in steps {
@@ -98,11 +86,8 @@ fn lab_reports_each_step_as_measured_or_skipped() {
             assert!(step["skipped_because"].as_str().is_some_and(|why| !why.is_empty()), "{step}");
             continue;
         }
-        assert_has_keys(&step["transactions_per_second"], &["median", "low", "high", "samples"]);
-        assert_has_keys(&step["latency_ns"], &["p50", "p99", "p999"]);
-        assert_has_keys(&step["goodput_at_overload"], &["2", "5"]);
-        assert_has_keys(step, &["loss_ratio", "cycles_per_transaction", "instructions_per_transaction"]);
-        assert_has_keys(step, &["wire_bits_per_second", "line_rate_ratio", "warnings"]);
+        assert!(!step["latency_ns"].is_null(), "{step}");
+        assert!(["2", "5"].iter().all(|load| step["goodput_at_overload"].get(load).is_some()), "{step}");
         assert!(step["transactions_per_second"]["median"].as_f64() > Some(0.0), "{step}");
         for figure in ["cycles_per_transaction", "instructions_per_transaction"] {
             let has_warning = step["warnings"].as_array().expect("warnings").iter().any(|warning| {

@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use crate::support::{
-    TestDirectory, assert_refused, checked_document, document_of, linerate, program, texts,
-};
+use crate::support::{TestDirectory, checked_document, document_of, linerate, program, texts};
 
 #[test]
 fn report_joins_results_and_lists_unreadable_files() {
@@ -27,14 +25,6 @@ fn report_joins_results_and_lists_unreadable_files() {
 
     let page = fs::read_to_string(page).expect("a page");
     assert!(page.contains("newer.json") && page.contains("<svg"), "{page}");
-}
-
-#[test]
-fn report_refuses_directories_without_results() {
-    let empty = TestDirectory::new();
-    for from in [empty.path().display().to_string(), empty.file("gone")] {
-        assert_refused(&linerate(&["report", &from]), &from);
-    }
 }
 
 #[test]
