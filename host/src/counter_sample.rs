@@ -51,6 +51,8 @@ pub struct InterfaceSample {
     /// dropped (enqueue_to_backlog) and frames without a protocol handler, such as LLDP
     /// (__netif_receive_skb_core, net/core/dev.c, Linux 6.18).
     pub lost_packets: Option<u64>,
+    // Whether the driver's counters could be read: the kernel's are no continuation of them.
+    has_statistics: bool,
     /// `None` if no source reports them.
     pub receive: Known<Option<Vec<QueueCounts>>>,
     /// `None` if no source reports them.
@@ -78,7 +80,8 @@ impl InterfaceSample {
             queues.filter_map(|queue| queue.drops).reduce(u64::saturating_add)
         };
         let growth = |count: &dyn Fn(&Self) -> Option<u64>| count(self)?.checked_sub(count(before)?);
-        growth(&|sample| sample.lost_packets).max(growth(&queue_drops))
+        let is_continued = self.has_statistics == before.has_statistics;
+        growth(&|sample| sample.lost_packets.filter(|_| is_continued)).max(growth(&queue_drops))
     }
 }
 
@@ -152,11 +155,8 @@ fn read_interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<Qdis
     let counters = link.counters().into_iter();
     let losses = counters.filter(|counter| counter.counts == CountedUnit::PacketsLost);
     InterfaceSample {
-        // The kernel's own counters are other ones, and no continuation of those of the driver.
-        lost_packets: match link.statistics {
-            Known::Value(_) => losses.map(|counter| counter.value).reduce(u64::saturating_add),
-            Known::Unknown { .. } => None,
-        },
+        lost_packets: losses.map(|counter| counter.value).reduce(u64::saturating_add),
+        has_statistics: link.statistics.value().is_some(),
         receive: queue_counts(link, &queue_statistics, QueueDirection::Receive),
         transmit: queue_counts(link, &queue_statistics, QueueDirection::Transmit),
         disciplines,
@@ -197,6 +197,8 @@ mod tests {
             (sample(&[], None), sample(&[], None), None),
             (sample(&missed(4), None), sample(&missed(1), None), None),
         ];
+        let once_read = InterfaceSample { has_statistics: true, ..sample(&missed(1), None) };
+        assert_eq!(sample(&missed(4), None).lost_since(&once_read), None, "a failed read");
         for (before, now, lost) in cases {
             assert_eq!(now.lost_since(&before), lost, "{before:?} {now:?}");
         }
