@@ -19,7 +19,8 @@ pub(crate) fn network_namespace(socket: &impl AsFd) -> io::Result<u64> {
 fn number<T: Default>(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<T> {
     let mut value = T::default();
     let mut length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
-    // SAFETY: `value` and `length` live across the call, and `length` is the size of `value`, in which all bytes are valid.
+    // SAFETY: `value` and `length` live across the call, and `length` is the size of `value`, in which
+    // all bytes are valid.
     let result = unsafe {
         libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut length)
     };

@@ -280,8 +280,14 @@ fn queues_by_name(
     };
     let mut by_irq: BTreeMap<u32, Queues> =
         roles.into_iter().map(|(irq, role)| (irq, queues(role))).collect();
-    // tg3 numbers the vectors of receive queues from 1 (tg3_request_irq in
-    // drivers/net/ethernet/broadcom/tg3.c).
+    // tg3 numbers the vectors of receive queues from 1, and with several transmit queues its vector 0
+    // has none (tg3_request_irq, tg3_enable_msix in drivers/net/ethernet/broadcom/tg3.c).
+    let has_name = |irq: &u32, suffix: &str| {
+        lines.get(irq).is_some_and(|line| line.name == format!("{}{suffix}", names.interface))
+    };
+    if irqs.iter().any(|irq| has_name(irq, "-txrx-1")) {
+        by_irq.retain(|irq, _| !has_name(irq, "-0"));
+    }
     let named: BTreeSet<u32> = by_irq.values().filter_map(|(receive, _)| *receive).collect();
     if named.into_iter().eq(queue_numbers.iter().map(|queue| queue + 1)) {
         for (receive, transmit) in by_irq.values_mut().filter(|(receive, _)| receive.is_some()) {

@@ -128,7 +128,7 @@ impl<'a> HostView<'a> {
     }
 
     /// CPUs' worth of time of all threads of a service.
-    fn service_cpus(&self, service: &ServiceSockets) -> f64 {
+    pub(in crate::stage) fn service_cpus(&self, service: &ServiceSockets) -> f64 {
         self.threads_of(service).into_iter().filter_map(|thread| self.cpus_used(thread)).sum()
     }
 
@@ -141,7 +141,7 @@ impl<'a> HostView<'a> {
     }
 
     /// CPUs on which packets for a service enter the network stack, without those of idle interfaces
-    /// if another is busy. `None` if the CPU of any queue with packets is unknown, so that no CPU is
+    /// if another is busy, and the service, too. `None` if the CPU of any queue with packets is unknown, so that no CPU is
     /// wrongly reported as without packets. `None` also for a service on the loopback, which has no
     /// queues.
     pub(in crate::stage) fn receive_cpus(&self, service: &ServiceSockets) -> Option<CpuSet> {
@@ -152,7 +152,10 @@ impl<'a> HostView<'a> {
         let (idle_links, busy_links): (Vec<&LinkState>, Vec<&LinkState>) =
             links.partition(|link| traffic::is_quiet_now(self, &link.interface));
         let mut cpus = Vec::new();
-        for link in if busy_links.is_empty() { idle_links } else { busy_links } {
+        // A service with little load may be that of an idle interface.
+        let has_load = !busy_links.is_empty() && self.service_cpus(service) >= BUSY_NOW;
+        let links = if has_load { busy_links } else { [busy_links, idle_links].concat() };
+        for link in links {
             let rps = self.now.softirq.rps_queues(&link.interface);
             let uses_rps = rps.iter().any(|item| item.cpus.value().is_some_and(|cpus| !cpus.is_empty()));
             let silent_queues = table_misses::silent_queues(self, &link.interface);
@@ -264,7 +267,7 @@ mod tests {
 
     #[test]
     fn packets_come_by_no_queue_outside_the_table_and_no_idle_interface() {
-        let mut before = host(&[0, 1]).with(service(1), Vec::new());
+        let mut before = host(&[0, 1]).with(service(1), vec![thread(51, 700, "0-3")]);
         let (mut idle_link, mut idle_rps) = (before.link[0].clone(), before.softirq.rps[0].clone());
         (idle_link.interface, idle_rps.interface) = ("eth1".to_owned(), "eth1".to_owned());
         for queue in idle_rps.queues.expect_mut() {
@@ -284,6 +287,8 @@ mod tests {
             cpus.map(|cpus| cpus.to_string())
         };
         let mut now = with_packets(later(&before), [1_000_000, 50]);
+        assert_eq!(cpus(&now).as_deref(), Some("0-1,3"), "an idle service may use the idle interface");
+        now.thread_mut(0).user_ticks = Known::Value(1_000);
         assert_eq!(cpus(&now).as_deref(), Some("0-1"));
         assert_eq!(cpus(&with_packets(now.clone(), [50, 50])).as_deref(), Some("0-1,3"), "all are idle");
         now.softirq.rps[1].queues = Known::unknown("gone");

@@ -133,8 +133,8 @@ fn receive_vectors_that_tg3_numbers_from_1_serve_the_queues_from_0() {
     let two = ["/sys/class/net/eno1/queues/rx-0/rps_cpus", "/sys/class/net/eno1/queues/rx-1/rps_cpus"];
     let tg3 = ["eno1-tx-0", "eno1-rx-1", "eno1-rx-2"];
     assert_eq!(vectors_of(&two, &tg3), [(None, Some(0)), (Some(0), None), (Some(1), None)]);
-    let both = ["eno1-txrx-1", "eno1-txrx-2"];
-    assert_eq!(vectors_of(&two, &both), [(Some(0), Some(0)), (Some(1), Some(1))]);
+    let both = ["eno1-0", "eno1-txrx-1", "eno1-txrx-2"];
+    assert_eq!(vectors_of(&two, &both), [(None, None), (Some(0), Some(0)), (Some(1), Some(1))]);
     // Vectors of unused queues, as of mlx5.
     let unused = ["eno1-rx-0", "eno1-rx-1", "eno1-rx-2"];
     assert_eq!(vectors_of(&two, &unused), [(Some(0), None), (Some(1), None), (Some(2), None)]);

@@ -30,10 +30,11 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.udp_services().filter(|service| service.processes.value().is_some());
     let mut matches: Vec<RuleMatch> = Vec::new();
     for rule_match in services.flat_map(|service| match_service(view, service)) {
-        // A server with several addresses is reported once.
-        let is_new = |other: &RuleMatch| other.evidence != rule_match.evidence;
-        if matches.iter().all(is_new) {
-            matches.push(rule_match);
+        // A server with several addresses is reported once, with the highest severity.
+        match matches.iter_mut().find(|other| other.evidence == rule_match.evidence) {
+            Some(other) if other.severity < rule_match.severity => *other = rule_match,
+            Some(_) => {}
+            None => matches.push(rule_match),
         }
     }
     matches
@@ -69,7 +70,8 @@ fn match_throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &Thread
         })
     };
     let is_rare = |throttled: f64, periods: f64| throttled < periods * OFTEN;
-    let matters = view.matters(service);
+    // The quota itself may keep the service below the CPU time of services that matter.
+    let matters = view.matters(service) || view.service_cpus(service) >= quota.cpus / 2.0;
     let (severity, throttle_text) = match view.before {
         Some(_) => {
             let throttled = rate(|quota| quota.throttled).filter(|rate| *rate > 0.0)?;
