@@ -57,8 +57,14 @@ impl ComparedPaths<'_> {
             Some((old.key.clone(), old.less_is_better, [old.value, new.value]))
         });
         let comparison = self.build_comparison(figures.collect())?;
-        let bound_warning =
-            self.judge_bounds(comparison.verdict, [old.bound.as_deref(), new.bound.as_deref()])?;
+        // A figure that is worse and no lower bound is enough.
+        let worse = comparison.figures.iter().filter(|figure| figure.verdict == ComparisonVerdict::Worse);
+        let worse_bounds: Option<Vec<&str>> = worse
+            .map(|worse| new.figures.iter().find(|figure| figure.key == worse.key)?.bound.as_deref())
+            .collect();
+        let new_bound = worse_bounds.and_then(|bounds| bounds.first().copied());
+        let old_bound = old.figures.iter().find_map(|figure| figure.bound.as_deref());
+        let bound_warning = self.judge_bounds(comparison.verdict, [old_bound, new_bound])?;
         let names = self.names();
         let warnings =
             [old.keys_without_partner(&new), new.keys_without_partner(&old)].into_iter().zip(names);

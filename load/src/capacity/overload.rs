@@ -24,7 +24,7 @@ pub struct OverloadResult {
     #[serde(default)]
     pub send_method: SendMethod,
     /// Goodput as a share of capacity; unknown if the generator could not offer the overload, or if
-    /// its own sockets dropped replies.
+    /// its own sockets dropped more than 5 % of the replies.
     pub goodput_ratio: Known<f64>,
 }
 

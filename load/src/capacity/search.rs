@@ -341,6 +341,8 @@ impl CapacitySearch<'_, '_> {
         };
         let outcome = match self.generator.run(&slot) {
             Ok(outcome) if outcome.duration < slot.duration => return Ok(None),
+            // The wait for its replies was cut short.
+            Ok(outcome) if outcome.lost > 0 && options.is_cancelled() => return Ok(None),
             Ok(outcome) => outcome,
             Err(GeneratorError::Cancelled) => return Ok(None),
             Err(error) => return Err(error),

@@ -25,12 +25,14 @@ pub(super) struct DrainWait<'a> {
 impl<'a> DrainWait<'a> {
     pub(super) fn new(drain: Duration, is_whole: bool, cancel: &'a AtomicBool) -> Self {
         let (now_ns, drain_ns) = (clock::now_ns(), clock::whole_ns(drain));
+        // After a cancellation nobody waits for slow replies.
+        let is_cancelled = cancel.load(Ordering::Relaxed);
         DrainWait {
             drain_ns,
             deadline_ns: now_ns + drain_ns,
             active_ns: now_ns,
-            is_whole,
-            cancel: Some(cancel).filter(|cancel| !cancel.load(Ordering::Relaxed)),
+            is_whole: is_whole && !is_cancelled,
+            cancel: (!is_cancelled).then_some(cancel),
         }
     }
 

@@ -24,14 +24,14 @@ pub(super) struct LoadFigures {
     pub(super) host: HostSummary,
     pub(super) method: MethodFacts,
     pub(super) figures: Vec<LoadFigure>,
-    /// Why the figures of a run or a search are lower bounds, if they are.
-    pub(super) bound: Option<String>,
 }
 
 pub(super) struct LoadFigure {
     pub(super) key: String,
     pub(super) less_is_better: bool,
     pub(super) value: ConfidenceInterval,
+    /// Why the service may be better than this figure, if so.
+    pub(super) bound: Option<String>,
 }
 
 impl LoadFigures {
@@ -77,22 +77,20 @@ fn run_figures(envelope: Envelope<LoadReport>) -> LoadFigures {
         .with_fact("the window", report.window_requests)
         .with_fact("the number of merged runs", report.merged.len())
         .with_fact(SEND_METHOD, outcome.self_watch.send_method);
-    let bound = slot_bound(outcome).map(ToString::to_string);
-    LoadFigures { figures: slot_figures(outcome, ""), host: envelope.host, method, bound }
+    LoadFigures { figures: slot_figures(outcome, ""), host: envelope.host, method }
 }
 
 /// The figures of all steps. Their keys contain the rate, so that steps of equal rates are
-/// compared. Steps at which the generator was the limit have none.
+/// compared.
 fn ramp_figures(envelope: Envelope<RampReport>) -> LoadFigures {
     let ramp = &envelope.result;
     let step_figures = |step: &SlotOutcome| {
         slot_figures(step, &format!("at {}/s: ", step.requested_per_second.unwrap_or_default()))
     };
-    let judged_steps = ramp.steps.iter().filter(|step| slot_bound(step).is_none());
-    let figures = judged_steps.flat_map(step_figures).collect();
+    let figures = ramp.steps.iter().flat_map(step_figures).collect();
     let method = method("ramp", &envelope.host, &ramp.generator)
         .with_fact(SEND_METHOD, ramp.steps.first().map(|step| step.self_watch.send_method));
-    LoadFigures { method, host: envelope.host, figures, bound: None }
+    LoadFigures { method, host: envelope.host, figures }
 }
 
 fn slot_bound(outcome: &SlotOutcome) -> Option<&BoundReason> {
@@ -108,6 +106,7 @@ fn slot_figures(outcome: &SlotOutcome, prefix: &str) -> Vec<LoadFigure> {
         key: format!("{prefix}{key}"),
         less_is_better,
         value: confidence_interval(samples),
+        bound: slot_bound(outcome).map(ToString::to_string),
     };
     let mut figures = vec![figure("answered_per_second", false, &reply_rates)];
     if outcome.requested_per_second.is_none() {
@@ -144,9 +143,9 @@ fn search_figures(envelope: Envelope<SearchReport>) -> LoadFigures {
         key: CAPACITY_KEY.to_owned(),
         less_is_better: false,
         value: search.capacity.transactions_per_second,
+        bound: capacity_bound(&search.capacity),
     };
-    let bound = capacity_bound(&search.capacity);
-    LoadFigures { host: envelope.host, method, figures: vec![figure], bound }
+    LoadFigures { host: envelope.host, method, figures: vec![figure] }
 }
 
 // Why the capacity may be higher. That the server delivers its own replies slows down every build.
@@ -220,10 +219,11 @@ mod tests {
             envelope.result.outcome.self_watch.bound_because = reasons;
             let steps = vec![load_fixtures::outcome(1.0, 0), envelope.result.outcome.clone()];
             let ramp = RampReport { generator: load_fixtures::generator(), steps, missed: Vec::new() };
-            assert_eq!(run_figures(envelope).bound.is_some(), is_bound);
-            let ramp_figures = ramp_figures(load_fixtures::of_sender(0, "", ramp)).figures;
-            let is_bound_step = |figure: &LoadFigure| figure.key.starts_with("at 1000/s");
-            assert_eq!(ramp_figures.iter().any(is_bound_step), !is_bound);
+            let has_bound = |figure: &LoadFigure| figure.bound.is_some();
+            assert!(run_figures(envelope).figures.iter().all(|figure| has_bound(figure) == is_bound));
+            let figures = ramp_figures(load_fixtures::of_sender(0, "", ramp)).figures;
+            let is_limited_step = |figure: &LoadFigure| is_bound && figure.key.starts_with("at 1000/s");
+            assert!(figures.iter().all(|figure| has_bound(figure) == is_limited_step(figure)));
         }
     }
 }

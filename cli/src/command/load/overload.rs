@@ -16,8 +16,9 @@ impl LoadRun {
         self.outputs.write_start(&self.generator.describe())?;
         let started_unix_seconds = origin::unix_seconds();
         let (overload, warnings) = self.goodput(capacity)?;
+        // Too little was offered or received to judge an unknown ratio.
         let has_replies =
-            overload.iter().any(|result| result.goodput_ratio.value().is_some_and(|ratio| *ratio > 0.0));
+            overload.iter().any(|result| result.goodput_ratio.value().is_none_or(|ratio| *ratio > 0.0));
         let generator = self.generator.describe();
         let report = OverloadReport { generator, capacity_per_second: capacity, overload };
         self.finish(started_unix_seconds, report, warnings)?;

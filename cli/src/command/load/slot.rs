@@ -37,6 +37,9 @@ impl LoadRun {
             let (sent_seconds, requested_seconds) =
                 (outcome.duration.as_secs_f64(), slot.duration.as_secs_f64());
             warnings.push(format!("interrupted: sent for {sent_seconds:.1} s of {requested_seconds} s"));
+        } else if self.interrupt.is_raised() && outcome.lost > 0 {
+            let text = "interrupted: did not wait for all replies, so some requests may not be lost";
+            warnings.push(text.to_owned());
         }
         let no_reply = self.times.no_reply;
         let missed = self.bounds.missed_thresholds(&outcome);
