@@ -47,6 +47,7 @@ pub(crate) fn summary(measurement: &ChangeMeasurement) -> String {
     let deciding_figures = measurement.figures.iter().filter(|figure| figure.verdict == measurement.verdict);
     match measurement.verdict {
         ComparisonVerdict::NoDifferenceShown => "no difference shown".to_owned(),
+        _ if measurement.offered_per_second[1] == 0.0 => "no datagram arrived".to_owned(),
         _ => comma_list(deciding_figures.map(comparison::ratio_words)),
     }
 }

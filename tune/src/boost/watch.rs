@@ -160,7 +160,8 @@ impl BoostWatch<'_> {
             self.observe();
         }
         // The boosted server may have ended before, and another be there now.
-        if is_first && pins::have_ended(self.host, self.pins) {
+        let is_another = |(server, _): &(ObservedServer, PacketPath)| pins::precede(self.pins, server);
+        if is_first && pins::have_ended(self.host, self.pins) && self.known.as_ref().is_none_or(is_another) {
             return Ok(Some(WatchEvent::Ended));
         }
         if is_due { self.fix() } else { Ok(None) }

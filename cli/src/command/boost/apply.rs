@@ -243,6 +243,8 @@ impl BoostRun {
         }
         let observations = (server, &observed_again);
         let verification = BoostVerification::of(&boost.places, observations, flows.as_ref(), &self.choice);
+        // After a restart there is no window before the changes.
+        let is_measured = started_measurement.is_ok();
         let (measurement, undo_report, undo_reason) = match &verification {
             BoostVerification::Harmful { .. } => {
                 (Known::unknown("the boost did harm"), None, Some(UndoReason::Harmful))
@@ -259,8 +261,10 @@ impl BoostRun {
                 };
                 let options = &self.apply_args.measuring;
                 let undo_reason = match applied_tune.broke_off {
-                    Some(_) => None,
-                    None => options.undo_reason(&measurement, self.apply_args.consent, &self.interrupt)?,
+                    None if is_measured => {
+                        options.undo_reason(&measurement, self.apply_args.consent, &self.interrupt)?
+                    }
+                    _ => None,
                 };
                 (measurement, undo_report, undo_reason)
             }
@@ -269,7 +273,8 @@ impl BoostRun {
             Some(reason) => Some(self.undo(applied_tune.id, reason)?),
             None => undo_report,
         };
-        let has_failed = verification.is_failure() || self.apply_args.measuring.shows_harm(&measurement);
+        let is_worse = is_measured && self.apply_args.measuring.shows_harm(&measurement);
+        let has_failed = verification.is_failure() || is_worse;
         let report = BoostApplyReport {
             measurement,
             undone: undo_report.is_some(),

@@ -66,7 +66,8 @@ pub(super) fn of_server(
 ) -> Result<Option<u64>> {
     let tunes = store.read()?.tunes();
     let mut boosts = of_target(&tunes, target).into_iter().rev();
-    let boost = boosts.find(|tune| tune.is_open() && !has_ended(tune, host, server));
+    let is_of_server = |tune: &&RecordedTune| is_in_own_namespace(tune) && !has_ended(tune, host, server);
+    let boost = boosts.find(|tune| tune.is_open() && is_of_server(tune));
     Ok(boost.map(|tune| tune.begun.tune))
 }
 

@@ -39,6 +39,13 @@ pub(super) fn have_ended(host: &Host, pins: &[PinnedThread]) -> bool {
     !pins.is_empty() && pins.iter().all(has_ended)
 }
 
+/// Whether all processes of the server started after the pinned threads. A server that replaced its
+/// workers has an older parent.
+pub(super) fn precede(pins: &[PinnedThread], server: &ObservedServer) -> bool {
+    let is_later = |started: u64| pins.iter().all(|pin| pin.started < started);
+    server.processes.iter().all(|process| is_later(process.started))
+}
+
 /// Keeps only those guessed sockets of a reader that receive the packets of its CPU: a master or
 /// another worker that holds the socket of a dead worker does not read it. Returns the dead pinned
 /// threads as readers of the sockets that have no reader now.
