@@ -86,7 +86,8 @@ impl RemoteGenerators {
     ///
     /// # Errors
     /// If a host cannot be reached, has no linerate or another version, or its generator refuses to
-    /// start, or after `cancel` is set. The message names every such host. Generators that did start are ended.
+    /// start; the message names every such host. [`RemoteError::Cancelled`] after `cancel` is set.
+    /// Generators that did start are ended.
     pub fn start(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.hosts.is_empty() {
             return Err(RemoteError::NoHosts);

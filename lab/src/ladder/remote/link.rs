@@ -228,6 +228,10 @@ impl HostLink {
 
 impl Drop for HostLink {
     fn drop(&mut self) {
+        // ssh without a connection does not notice that its input has ended.
+        if self.ready.is_none() {
+            let _ = self.child.kill();
+        }
         self.end();
     }
 }

@@ -244,7 +244,7 @@ impl RemoteGenerators {
     }
 }
 
-/// Shares of their time that hosts sent together, of the slots whose rate is an average because of it.
+/// Shares of their time that hosts sent together, of the slots below [`LEAST_OVERLAP`].
 #[derive(Debug, Default)]
 pub(super) struct LateSlots(Vec<f64>);
 
