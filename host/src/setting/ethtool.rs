@@ -80,7 +80,7 @@ impl Knob for PairsKnob<'_> {
         let set = |pairs: &Pairs| host.set_words(self.interface, self.kind.name, self.kind.structure, pairs);
         match set(&pairs) {
             // ice and iavf refuse other values for a side that adapts to load (Linux 6.18).
-            Err(error) if error.errno() == Some(libc::EINVAL) && !is_constant(&pairs) => {
+            Err(error) if error.errno() == Some(libc::EINVAL) && constant(&pairs) != pairs => {
                 set(&constant(&pairs))?;
                 Ok(set(&pairs)?)
             }
@@ -102,10 +102,6 @@ impl Knob for PairsKnob<'_> {
 }
 
 const ADAPTIVE: [(&str, &str); 2] = [("adaptive-rx", "rx-"), ("adaptive-tx", "tx-")];
-
-fn is_constant(pairs: &Pairs) -> bool {
-    *pairs == constant(pairs)
-}
 
 /// The same values on sides that do not adapt to load.
 fn constant(pairs: &Pairs) -> Pairs {
