@@ -5,7 +5,7 @@ mod server;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use linerate_host::setting::{SocketKnob, SteeredSocket, SteeredSockets};
+use linerate_host::setting::{SteeredSocket, SteeredSockets};
 use linerate_host::{Known, Setting};
 use linerate_tune::boost::BoostPlan;
 use linerate_tune::boost::delivery::DeliveryAgreement;
@@ -335,7 +335,7 @@ pub(crate) fn status(
 fn boost_section(boost: &ActiveBoost, command: TuneCommand<'_>, full: bool) -> Section {
     let section = status_section(&boost.tune, command, full);
     let groups = boost.groups.iter().flat_map(steered_group);
-    groups.chain([Block::Facts(current_state(boost, command))]).fold(section, Section::with)
+    groups.chain([Block::Facts(current_state(boost))]).fold(section, Section::with)
 }
 
 /// Packets per socket since the steering program was attached.
@@ -381,7 +381,7 @@ fn hash_fallback(steered: &SteeredSockets) -> Option<String> {
     })
 }
 
-fn current_state(boost: &ActiveBoost, command: TuneCommand<'_>) -> Vec<Fact> {
+fn current_state(boost: &ActiveBoost) -> Vec<Fact> {
     let now = match &boost.now {
         Known::Value(now) => now,
         Known::Unknown { why } => return vec![Fact::new("now", why)],
@@ -394,25 +394,8 @@ fn current_state(boost: &ActiveBoost, command: TuneCommand<'_>) -> Vec<Fact> {
     }
     if now.changes_wanted > 0 {
         let changes = count_with_noun(now.changes_wanted, "change");
-        facts.push(Fact::new(
-            "to do",
-            format!("{changes} would correct it: {}", apply_command(boost, command)),
-        ));
+        let command_line = format::command_line(&boost.tune.argv);
+        facts.push(Fact::new("to do", format!("{changes} would correct it: {command_line}")));
     }
     facts
-}
-
-/// Applies the boost again, with the kinds of changes that it made.
-fn apply_command(boost: &ActiveBoost, command: TuneCommand<'_>) -> String {
-    let has = |is: fn(&Setting) -> bool| boost.tune.settings.iter().any(|status| is(&status.setting));
-    let pins = has(|setting| matches!(setting, Setting::ThreadCpus { .. }));
-    let steers = !boost.groups.is_empty()
-        || has(|setting| matches!(setting, Setting::Socket { knob: SocketKnob::IncomingCpu, .. }));
-    // Settings of threads contain no port. The goal ends with it.
-    let port = boost.groups.first().map(|group| group.local.port());
-    let port = port.or_else(|| boost.tune.goal.rsplit(' ').next()?.parse().ok());
-    let port = port.map(|port| format!("--port {port} ")).unwrap_or_default();
-    let pin_option = if pins { "" } else { " --no-pin" };
-    let steer_option = if steers { "" } else { " --no-steer" };
-    command(&format!("{port}apply{steer_option}{pin_option}")).replacen(" tune ", " boost ", 1)
 }

@@ -24,8 +24,8 @@ const ROUNDS: u32 = 16;
 // Busy polls without a packet before the worker sleeps.
 const IDLE_POLLS: u32 = 64;
 
-// Longest sleep while frames wait to be sent, because the device had no room or is down, or while the device has so many
-// that the fill ring lacks frames.
+// Longest sleep while frames wait to be sent because the device had no room or is down, and while the device holds the
+// frames that the fill ring lacks.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 pub(super) fn run<S: Service>(mut job: WorkerJob<'_, S>, queues: &mut WorkerQueues) -> io::Result<()> {
