@@ -362,7 +362,7 @@ pub enum BoundReason {
 const LATE_MATTERS: f64 = 0.1;
 
 impl BoundReason {
-    pub(crate) fn is_much_lateness(&self) -> bool {
+    pub(crate) fn exceeds_late_limit(&self) -> bool {
         matches!(self, BoundReason::SentLate { ratio } if *ratio > LATE_MATTERS)
     }
 
@@ -370,7 +370,7 @@ impl BoundReason {
     /// and a window always keep a thread busy.
     pub fn distorts_figures(&self) -> bool {
         match self {
-            BoundReason::SentLate { .. } => self.is_much_lateness(),
+            BoundReason::SentLate { .. } => self.exceeds_late_limit(),
             BoundReason::ThreadBusy { .. } => false,
             _ => true,
         }

@@ -174,7 +174,7 @@ impl ProbeResult {
 }
 
 fn is_late(reasons: &[BoundReason]) -> bool {
-    reasons.iter().any(BoundReason::is_much_lateness)
+    reasons.iter().any(BoundReason::exceeds_late_limit)
 }
 
 // Whether the generator could not offer the rate or receive the replies; lateness alone does not

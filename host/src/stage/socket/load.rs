@@ -141,9 +141,9 @@ impl<'a> HostView<'a> {
     }
 
     /// CPUs on which packets for a service enter the network stack, without those of idle interfaces
-    /// if another is busy, and the service, too. `None` if the CPU of any queue with packets is unknown, so that no CPU is
-    /// wrongly reported as without packets. `None` also for a service on the loopback, which has no
-    /// queues.
+    /// if the service and another interface are busy. `None` if the CPU of any queue with packets is
+    /// unknown, so that no CPU is wrongly reported as without packets. `None` also for a service on the
+    /// loopback, which has no queues.
     pub(in crate::stage) fn receive_cpus(&self, service: &ServiceSockets) -> Option<CpuSet> {
         if service.is_on_loopback() {
             return None;
