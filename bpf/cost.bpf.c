@@ -360,7 +360,11 @@ INLINE void turn_ends(struct state *state, struct task_struct *task, __u64 now) 
     }
     state->tasks += own;
     charge(state, task, on_cpu, &taken);
-    if (!state->displaced || !is_of_packets(task))
+    if (!is_of_packets(task))
+        return;
+    if (task->comm[1] != 's') // ksoftirqd
+        state->packet_threads += own;
+    if (!state->displaced)
         return;
     struct thread key = {.tid = state->displaced, .cpu = bpf_get_smp_processor_id()};
     struct turns *waits = bpf_map_lookup_elem(&threads, &key);
@@ -433,6 +437,7 @@ int look(__u64 *arguments) {
     reading->idle = state->idle;
     reading->from_idle = state->from_idle;
     reading->tasks = state->tasks;
+    reading->packet_threads = state->packet_threads;
     reading->rx_runs = state->rx_runs;
     reading->polls = state->polls;
     reading->packets = state->packets;

@@ -48,6 +48,8 @@ struct cpu_reading {
     __u64 idle;
     __u64 from_idle;
     __u64 tasks;
+    // The part of `tasks` that threads of NAPI, of the backlog and of cpumap took, for packets.
+    __u64 packet_threads;
     __u64 rx_runs;
     __u64 polls;
     __u64 packets;
@@ -120,6 +122,7 @@ struct state {
     __u64 idle;
     __u64 from_idle;
     __u64 tasks;
+    __u64 packet_threads;
     __u64 missed;
     // The runnable thread that a packet-processing thread preempted; zero if there is none.
     __u64 displaced;

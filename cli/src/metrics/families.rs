@@ -152,7 +152,7 @@ table! {
     HEADROOM: "headroom_ratio", Gauge(Omit), "ratio", ["port"], Headroom,
         "Unused share of a service's estimated capacity, 0 to 1; absent without an estimate.";
     HEADROOM_CAPACITY: "headroom_capacity_datagrams_per_second", Gauge(Omit), "datagrams_per_second", ["port"], Headroom,
-        "Estimated capacity of a service; absent without an estimate.";
+        "Estimated capacity of a service; absent without an estimate. Datagrams that one read returns (UDP_GRO) count as one.";
 
     BUILD_INFO: "build_info", Gauge(Omit), "", ["version"], Exporter, "The exporter's version. Always 1.";
     KERNEL_INFO: "kernel_info", Gauge(Omit), "", ["release"], Exporter, "The kernel's release. Always 1.";

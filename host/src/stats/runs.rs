@@ -64,7 +64,7 @@ impl RunFigure {
             }
         };
         let [old_low, old_middle, old_high] = log_bounds(old)?;
-        if !less_is_better && [new.low, Some(new.median), new.high] == [Some(0.0); 3] {
+        if !less_is_better && [new.median, new.high.unwrap_or(0.0)] == [0.0; 2] {
             let verdict = ComparisonVerdict::Worse;
             return Ok(Self { key: key.into(), less_is_better, values, ratio: new, verdict });
         }

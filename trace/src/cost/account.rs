@@ -67,7 +67,7 @@ impl AccountInput<'_> {
 
     fn cpu(&self, cpu: u32, span: &CountedSpan, threads: &BTreeMap<ThreadOn, ThreadTurns>) -> CpuCost {
         let reading = &span.reading;
-        let (mut in_ksoftirqd, mut in_threads) = (0, 0);
+        let mut in_ksoftirqd = 0;
         let (mut task_packet_irqs, mut task_other_irqs) =
             (InterruptCounts::default(), InterruptCounts::default());
         // Interrupts that came in no thread's time.
@@ -79,10 +79,8 @@ impl AccountInput<'_> {
                 task_packet_irqs.add(&turns.taken.packet_irqs);
                 task_other_irqs.add(&turns.taken.other_irqs);
             }
-            match turns.role() {
-                ThreadRole::Ksoftirqd => in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx,
-                ThreadRole::Packets => in_threads += turns.own(),
-                ThreadRole::Other => {}
+            if turns.role() == ThreadRole::Ksoftirqd {
+                in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx;
             }
         }
         let untraced = [&task_packet_irqs, &task_other_irqs, &idle_irqs[0], &idle_irqs[1]]
@@ -95,8 +93,8 @@ impl AccountInput<'_> {
             traced_ns: span.traced_ns,
             packets_share_doubt: doubt(span),
             idle_ns: count(reading.idle - idle_packets_ns - idle_others_ns),
-            tasks_ns: count(reading.tasks - in_threads - packets_ns - others_ns),
-            net_rx_ns: count(reading.totals.net_rx + in_threads),
+            tasks_ns: count(reading.tasks - reading.packet_threads - packets_ns - others_ns),
+            net_rx_ns: count(reading.totals.net_rx + reading.packet_threads),
             net_tx_ns: count(reading.totals.net_tx),
             other_softirq_ns: count(reading.totals.other_softirq),
             nic_irq_ns: count(reading.totals.packet_irq + packets_ns + idle_packets_ns),
@@ -104,8 +102,8 @@ impl AccountInput<'_> {
             untraced_irq_ns: count(packets_ns + others_ns + idle_packets_ns + idle_others_ns),
             untraced_irq_doubt_ns: untraced.iter().map(|untraced| untraced.doubt_ns as u64).sum(),
             in_ksoftirqd_ns: count(in_ksoftirqd),
-            in_threads_ns: count(in_threads),
-            from_idle_ns: count(reading.from_idle),
+            in_threads_ns: count(reading.packet_threads),
+            from_idle_ns: count(reading.from_idle + idle_packets_ns),
             interrupts: count(reading.interrupts),
             rx_runs: count(reading.rx_runs),
             polls: count(reading.polls),
@@ -202,10 +200,6 @@ impl ThreadTurns {
             Some(("napi" | "backlog_napi" | "cpumap", _)) => ThreadRole::Packets,
             _ => ThreadRole::Other,
         }
-    }
-
-    fn own(&self) -> i64 {
-        self.on_cpu - self.taken.packets() - self.taken.others()
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) struct CpuReading {
     pub(super) idle: i64,
     pub(super) from_idle: i64,
     pub(super) tasks: i64,
+    pub(super) packet_threads: i64,
     pub(super) rx_runs: i64,
     pub(super) polls: i64,
     pub(super) packets: i64,
@@ -185,13 +186,14 @@ macro_rules! counters {
 counters!(InterruptCounts { by_timer, by_cpu, by_device } {});
 counters!(CpuTotals { net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call } { packet_irqs, other_irqs });
 counters!(CpuReading {
-    idle, from_idle, tasks, rx_runs, polls, packets, events, interrupts, missed, irq_events, entered
+    idle, from_idle, tasks, packet_threads, rx_runs, polls, packets, events, interrupts, missed, irq_events,
+    entered
 } { totals });
 counters!(ThreadTurns { on_cpu, displaced } { taken });
 counters!(PathTime { ns, packets, events } {});
 counters!(DevicePolls { ns, polls, threaded, busy, packets, exhausted } {});
 
-kernel_layout!(CpuReading: 192, ThreadOn: 8, ThreadTurns: 144);
+kernel_layout!(CpuReading: 200, ThreadOn: 8, ThreadTurns: 144);
 kernel_layout!(PolledOn: 16, DevicePolls: 64, PathOn: 24, PathTime: 24);
 
 impl CpuTotals {
@@ -211,6 +213,11 @@ impl InterruptCounts {
 }
 
 impl CpuReading {
+    /// Traced time of packet processing.
+    pub(super) fn packets_ns(&self) -> i64 {
+        self.totals.packets() + self.packet_threads
+    }
+
     pub(super) fn since(&self, before: &Self) -> Self {
         Self { at: self.at - before.at, ..self.minus(before) }
     }

@@ -57,7 +57,7 @@ impl TraceWindow {
             let (Some(from), Some(to)) = (begin.times.get(&cpu), end.times.get(&cpu)) else { continue };
             let traced_ns = from.until(to, u64::try_from(reading.at).unwrap_or(0));
             span.traced_ns += traced_ns;
-            span.shares.push(reading.totals.packets() as f64 / traced_ns.max(1) as f64);
+            span.shares.push(reading.packets_ns() as f64 / traced_ns.max(1) as f64);
             span.reading.add(&reading);
         }
     }
@@ -110,7 +110,7 @@ pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>)
 
 // Time of packet processing per packet that entered the host; `None` without packets.
 pub(super) fn ns_a_packet(begin: &TracePoint, end: &TracePoint) -> Option<f64> {
-    let sums = window(begin, end).map(|(_, reading)| (reading.totals.packets(), reading.entered));
+    let sums = window(begin, end).map(|(_, reading)| (reading.packets_ns(), reading.entered));
     let (ns, packets) = sums.fold((0, 0), |sum, added| (sum.0 + added.0, sum.1 + added.1));
     (ns > 0 && packets > 0).then(|| ns as f64 / packets as f64)
 }

@@ -30,12 +30,16 @@ impl InterruptRates {
         }
         let irqs: BTreeSet<u32> = vectors.map(|vector| vector.irq).collect();
         let (mut of_vectors, mut of_cpus) = (BTreeMap::new(), BTreeMap::<u32, f64>::new());
+        // The file has only the CPUs that are online. Counts of a CPU that was offline are from before.
+        let times = readings.before.and_then(|before| before.cpu_times.value());
+        let online = times.map(|times| times.iter().map(|times| times.cpu).collect::<BTreeSet<_>>());
+        let was_online = |cpu| online.as_ref().is_none_or(|online| online.contains(&cpu));
         for irq in irqs {
             let Some(handled) = now.get(&irq) else { continue };
             // Both are in CPU order, as the columns of the file.
             let mut before = before.get(&irq).map_or(&[][..], Vec::as_slice).iter().peekable();
             let (mut total_rate, mut busiest) = (0.0, (0, None));
-            for (cpu, count) in handled {
+            for (cpu, count) in handled.iter().filter(|(cpu, _)| was_online(*cpu)) {
                 while before.next_if(|(other, _)| other < cpu).is_some() {}
                 let earlier = before.next_if(|(other, _)| other == cpu).map_or(0, |(_, count)| *count);
                 let Some(growth) = growth_32(earlier, *count).filter(|growth| *growth > 0) else { continue };

@@ -45,8 +45,9 @@ pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
 
 /// Counters of packets; `early_drop` counts entries that were removed to make room for new ones,
 /// and `insert_failed` packets that are in `drop`, too, or were accepted.
-const COUNTED: [(&str, CountedUnit); 4] = [
+const COUNTED: [(&str, CountedUnit); 5] = [
     ("drop", CountedUnit::PacketsLost),
+    ("chainlength", CountedUnit::PacketsLost),
     ("insert_failed", CountedUnit::Events),
     ("early_drop", CountedUnit::Events),
     ("invalid", CountedUnit::Events),
