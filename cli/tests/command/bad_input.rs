@@ -36,7 +36,7 @@ fn invalid_arguments_print_one_line_and_exit_2() {
 
 #[test]
 fn invalid_lab_arguments_print_one_line_and_exit_2() {
-    let _machine = support::machine();
+    support::machine();
     if support::can_make_labs() {
         assert_refusals(include_str!("../bad_input/lab.txt"));
     }

@@ -10,7 +10,7 @@ use crate::support::{
 
 /// A result of `load` on an echo server.
 fn measured(mode: &[&str]) -> Value {
-    let _machine = machine();
+    machine();
     let server = Reflector::builder().start().expect("an echo server");
     let run =
         [&server.address().to_string(), "--flows", "1", "--backend", "socket", "--quiet", "--json", "-"];

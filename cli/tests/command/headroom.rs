@@ -24,7 +24,7 @@ fn sum(items: &Value, key: &str) -> f64 {
 #[test]
 fn headroom_estimates_capacity_only_with_traffic() {
     let Some(lab) = start_lab(Lab::builder()) else { return };
-    let _machine = machine();
+    machine();
     assert_refused(&headroom(lab.receiver(), &["--duration", "1"]), "no UDP socket on port 4098");
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
     let _echo = start_echo(lab.receiver(), address);

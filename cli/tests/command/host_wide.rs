@@ -44,7 +44,7 @@ fn run(time: &str) -> Command {
 
 #[test]
 fn audit_off_step_restores_auditing_even_after_a_kill() {
-    let _machine = support::machine();
+    support::machine();
     let Some(_audit) = AuditGuard::switch_on() else { return };
     let output = run("5").output().expect("the command starts");
     assert!(output.status.success(), "{}", support::errors_of(&output));

@@ -51,7 +51,7 @@ fn lab_list(runtime: &Path) -> Vec<Value> {
 
 #[test]
 fn lab_clean_removes_all_traces_of_a_killed_run() {
-    let _machine = machine();
+    machine();
     if !can_make_labs() {
         return;
     }
@@ -85,7 +85,7 @@ fn lab_clean_removes_all_traces_of_a_killed_run() {
 
 #[test]
 fn interrupted_run_reports_and_removes_its_lab() {
-    let _machine = machine();
+    machine();
     if !can_make_labs() {
         return;
     }

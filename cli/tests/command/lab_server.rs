@@ -35,7 +35,7 @@ fn lab_measures_restarts_and_boosts_nsd() {
     if !is_root() || !is_installed(NSD) {
         return;
     }
-    let _machine = machine();
+    machine();
     let report = measure("nsd", "12", "irq-affinity-rps,reuseport,steer-by-cpu,batch-syscalls");
     assert_eq!(report["config"]["server"]["name"], "nsd");
     let step = |id: &str| step(&report, id);
@@ -54,7 +54,7 @@ fn no_reply_servers_have_a_rate_and_no_latency() {
     if !is_root() || !is_installed("rsyslogd") {
         return;
     }
-    let _machine = machine();
+    machine();
     let report = measure("rsyslog", "4", "steer-by-cpu");
     for step in report["steps"].as_array().expect("steps") {
         if step["id"] == "steer-by-cpu" {

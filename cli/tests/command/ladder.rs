@@ -120,7 +120,7 @@ fn ladder_with_two_generators_restores_all_settings_however_it_ends() {
 
 #[test]
 fn keep_better_keeps_a_better_step_as_a_tune() {
-    let _machine = machine();
+    machine();
     let Some(host) = LadderTestHost::up() else { return };
     let scene = &host.scene;
     // Two of the four transmit queues drop most packets. Once each CPU has its own queue, no CPU

@@ -35,7 +35,7 @@ fn assert_self_contained(page: &str) {
 
 #[test]
 fn search_finds_the_capacity_of_a_rate_limited_server() {
-    let _machine = machine();
+    machine();
     let capacity = 5_000.0;
     let (_service, address) = service(Reflector::builder().token_bucket(capacity, 100));
     let directory = TestDirectory::new();
@@ -69,7 +69,7 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
 #[test]
 fn search_with_sockets_over_veth_is_a_lower_bound() {
     let Some(lab) = start_root_lab(Lab::builder()) else { return };
-    let _machine = machine();
+    machine();
     let echo = || Reflector::builder().address(([198, 18, 0, 1], 7777)).token_bucket(5_000.0, 100).start();
     let _service = lab.receiver().run(echo).expect("the host runs").expect("a service");
     for (backend, is_bound) in [("socket", true), ("xdp", false)] {
@@ -249,7 +249,7 @@ fn merge_refuses_invalid_documents() {
 
 #[test]
 fn load_without_a_rate_requests_10_000_per_second() {
-    let _machine = machine();
+    machine();
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--duration", "0.2", "--payload", "18", "--json", "-"]);
     let document = checked_document(&output, 0, "linerate.load/2");

@@ -32,3 +32,4 @@ mod support;
 mod sys;
 mod top;
 mod tune;
+mod turns;

@@ -12,7 +12,7 @@ use crate::support::{
 
 #[test]
 fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
-    let _machine = machine();
+    machine();
     if !is_root() || !can_make_labs() {
         return;
     }

@@ -8,7 +8,7 @@ use crate::support::{TestDirectory, can_make_labs, checked_document, is_root, li
 
 #[test]
 fn each_placement_is_measured_or_skipped_with_a_reason() {
-    let _machine = machine();
+    machine();
     if !is_root() || !can_make_labs() {
         return;
     }

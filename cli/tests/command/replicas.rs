@@ -16,7 +16,7 @@ use scene::{PORT, PORT_NUMBER, ReplicaTestHost};
 
 #[test]
 fn replicas_share_a_port_restart_within_1_s_and_end_with_boost_run() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     let mut run =
         host.run(&["--replicas", "2", "--port", PORT, "--env", "COPY=nr{replica}"], &["--try", "--tcp"]);
@@ -81,7 +81,7 @@ fn prefixed_lines_are_printed_until_the_input_ends() {
 
 #[test]
 fn replicas_start_in_a_pid_namespace_without_their_session() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     let mut run = host.run_without_session(&["--replicas", "2", "--port", PORT]);
     run.until("2 replicas on CPU");
@@ -106,7 +106,7 @@ fn replicas_start_in_a_pid_namespace_without_their_session() {
 
 #[test]
 fn replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     for next in ["undo", "run", "replace"] {
         let mut run = host.run(&["--replicas", "2", "--port", PORT], &[]);
@@ -145,7 +145,7 @@ fn replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them() {
 #[test]
 fn boost_run_reports_servers_that_cannot_be_replicated() {
     // Control groups of other tests may exist for a while.
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     let two = ["--replicas", "2", "--port", PORT];
     for (options, words, expected) in [

@@ -10,7 +10,6 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,10 +20,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::schema::conforms;
+use crate::turns::{self, share_machine};
 
 /// The command under test. The variable CARGO_BIN_EXE_linerate overrides its path at build time, so
 /// that you can run the test program elsewhere.
 pub(crate) fn program() -> PathBuf {
+    share_machine();
     std::env::var_os("CARGO_BIN_EXE_linerate")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_linerate")), PathBuf::from)
 }
@@ -196,12 +197,9 @@ pub(crate) fn is_installed(program: &str) -> bool {
     is_installed
 }
 
-/// Some tests read counters of the whole machine or use all of its CPUs, so they run one at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-/// Waits until no other such test runs.
-pub(crate) fn machine() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Waits until no other test that calls this runs.
+pub(crate) fn machine() {
+    turns::machine();
 }
 
 /// Whether labs can be created here. If not, prints a SKIP line.
@@ -211,6 +209,7 @@ pub(crate) fn can_make_labs() -> bool {
 
 /// Starts a lab. Prints a SKIP line and returns `None` if no lab can be created.
 pub(crate) fn start_lab(builder: LabBuilder) -> Option<Lab> {
+    share_machine();
     builder.start().map_err(skip).ok()
 }
 

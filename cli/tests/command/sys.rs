@@ -1,4 +1,4 @@
-//! Tun and tap devices.
+//! Tun and tap devices, and the number of test threads.
 
 use std::fs::File;
 use std::io;
@@ -7,6 +7,7 @@ use linerate_lab::LabHost;
 use rustix::ioctl::{Setter, ioctl};
 
 use crate::support::skip;
+use crate::turns;
 
 /// `TUNSETIFF` of linux/if_tun.h.
 const TUN_SET_INTERFACE: rustix::ioctl::Opcode = 0x4004_54ca;
@@ -48,4 +49,17 @@ fn open(name: &[u8; 4], flags: u16) -> io::Result<File> {
     // SAFETY: TUNSETIFF reads and writes a struct ifreq, for which the array has room.
     unsafe { ioctl(&file, Setter::<TUN_SET_INTERFACE, _>::new(request)) }?;
     Ok(file)
+}
+
+/// Runs before `main`, where the test harness reads the variable.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static MORE_THREADS: extern "C" fn() = more_threads;
+
+extern "C" fn more_threads() {
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let threads = 4 * turns::cpus();
+        // SAFETY: the process has no other thread yet.
+        unsafe { std::env::set_var("RUST_TEST_THREADS", threads.to_string()) };
+    }
 }

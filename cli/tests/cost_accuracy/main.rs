@@ -7,6 +7,8 @@ mod schema;
 #[expect(dead_code, reason = "shared with the other tests of the command")]
 #[path = "../command/support.rs"]
 mod support;
+#[path = "../command/turns.rs"]
+mod turns;
 
 use serde_json::Value;
 

@@ -38,7 +38,7 @@ fn alternate(host: &BoostServersTestHost, rounds: usize, seconds: &str) -> (Vec<
 
 #[test]
 fn boosted_server_is_as_fast_as_a_self_steering_server() {
-    let _machine = machine();
+    machine();
     let Some(mut host) = BoostServersTestHost::up(&["ss"]) else { return };
     host.spread();
     host.serve_echo(PLAIN, &["--sockets", "reuseport", "--no-pin"]);

@@ -10,7 +10,7 @@ const PORT: u16 = 5300;
 
 #[test]
 fn harmful_boost_is_undone_and_clients_get_replies_again() {
-    let _machine = machine();
+    machine();
     let Some(mut host) = BoostServersTestHost::up(&["gcc", "ss"]) else { return };
     let Some(server) = host.compile_server() else { return };
     host.spread();

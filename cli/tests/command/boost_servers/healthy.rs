@@ -34,7 +34,7 @@ fn findings(host: &BoostServersTestHost, port: u16) -> Vec<String> {
 
 #[test]
 fn doctor_reports_only_notes_for_healthy_servers() {
-    let _machine = machine();
+    machine();
     let Some(mut host) = BoostServersTestHost::up(&["ss"]) else { return };
     host.spread();
     for (name, program) in SERVERS {

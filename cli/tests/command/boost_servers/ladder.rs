@@ -150,7 +150,7 @@ impl RunningNsd {
 
 #[test]
 fn ladder_on_a_running_server_loses_no_client_request_and_restores_settings_however_it_ends() {
-    let _machine = machine();
+    machine();
     let Some(mut scene) = RunningNsd::up() else { return };
     scene.assert_restores_settings(RunningNsd::assert_guard_undoes_a_killed_ladder);
     scene.assert_restores_settings(RunningNsd::assert_no_client_request_is_lost);

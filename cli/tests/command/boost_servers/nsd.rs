@@ -133,7 +133,7 @@ fn apply_and_undo_under_load(host: &BoostServersTestHost, nsd: &NsdTestServer, m
 
 #[test]
 fn boosting_nsd_under_load_loses_nothing_and_undo_restores_all() {
-    let _machine = machine();
+    machine();
     let Some(mut host) = BoostServersTestHost::up(&["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();

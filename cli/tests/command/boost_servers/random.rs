@@ -221,7 +221,7 @@ fn history(host: &mut BoostServersTestHost, seed: u64) {
 
 #[test]
 fn undo_restores_settings_after_random_tunes_and_boosts() {
-    let _machine = machine();
+    machine();
     let programs = ["ss", "strace", "ip"];
     let Some(mut host) = BoostServersTestHost::up(&programs) else { return };
     let seed = std::env::var("LINERATE_TEST_SEED").map_or(1, |text| text.parse().expect("a number"));

@@ -46,7 +46,7 @@ fn start_watch(host: &BoostServersTestHost, port: &str) -> (Child, JoinHandle<Ve
 
 #[test]
 fn watch_covers_a_killed_process_within_1_s_and_without_watch_at_most_one_query_is_lost() {
-    let _machine = machine();
+    machine();
     let Some(mut host) = BoostServersTestHost::up(&["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();

@@ -18,7 +18,7 @@ use crate::sys::open_tap_with_pages;
 
 #[test]
 fn drops_accounts_for_every_transaction_of_a_load() {
-    let _machine = support::machine();
+    support::machine();
     let Some(scene) = DropsTestLab::up(1) else { return };
     let transactions = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 1_000_000 } else { 100_000 };
     let _server = serve(&scene);

@@ -38,7 +38,7 @@ impl Drop for HostSettingGuard {
 #[test]
 fn full_connection_table_is_counted_as_conntrack_full() {
     const FLOWS: u64 = 300;
-    let _machine = machine();
+    machine();
     let Some(scene) = DropsTestLab::up(1) else { return };
     scene.shell(
         "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
@@ -76,7 +76,7 @@ fn statistics(scene: &DropsTestLab) -> Vec<Vec<u64>> {
 
 #[test]
 fn full_backlog_is_counted_as_backlog_full() {
-    let _machine = machine();
+    machine();
     if !has_two_cpus() {
         return;
     }
@@ -114,7 +114,7 @@ fn exhausted_udp_memory_is_counted_as_udp_memory() {
     // More datagrams than fit into the reserve of the CPUs: SK_MEMORY_PCPU_RESERVE, 1 MiB per CPU
     // (include/net/sock.h, Linux 6.18).
     const SENT: u64 = 5000;
-    let _machine = machine();
+    machine();
     let Some(scene) = DropsTestLab::up(1) else { return };
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size_force(&server, 16 << 20).expect("a large buffer");

@@ -83,7 +83,7 @@ fn drops_and_cost_metrics_match_a_known_loss() {
     const READ: &str = "linerate_drops_passed_packets_total{point=\"read\",direction=\"request\"}";
     const RECEIVED: &str = "linerate_drops_passed_packets_total{point=\"received\",direction=\"request\"}";
     let Some(lab) = lab() else { return };
-    let _machine = support::machine();
+    support::machine();
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     shell(
         receiver,

@@ -32,7 +32,7 @@ fn prometheus_shows_the_requests_of_a_load_and_alerts_on_a_flood() {
     if !is_root() || !is_installed("prometheus") {
         return;
     }
-    let _machine = support::machine();
+    support::machine();
     let Some(lab) = start_lab(Lab::builder().queues(2)) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);

@@ -12,7 +12,7 @@ const REPLACEMENTS: usize = 3;
 
 #[test]
 fn replacing_replicas_loses_no_request_and_only_new_copies_are_restarted() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     let mut run = host.run(&["--replicas", "2", "--port", PORT], &[]);
     run.until("2 replicas on CPU");
@@ -103,7 +103,7 @@ fn assert_only_new_copies_are_restarted_while_old_ones_drain(
 
 #[test]
 fn replace_takes_over_a_server_without_boost_run_unless_it_is_interrupted() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     let mut server = host.start_server(&["--tcp"]);
     let settings = || traces(&host, server.id(), PORT_NUMBER);
@@ -142,7 +142,7 @@ fn replace_takes_over_a_server_without_boost_run_unless_it_is_interrupted() {
 
 #[test]
 fn replace_takes_only_the_port_of_the_named_server_with_all_its_addresses() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     for (server, port, words, expected) in [
         (&["--control", "5301"][..], "5301", ["--at", "5301"], "has no UDP socket"),
@@ -174,7 +174,7 @@ fn replace_takes_only_the_port_of_the_named_server_with_all_its_addresses() {
 
 #[test]
 fn processes_of_an_attached_cgroup_share_a_port() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     let Some(hierarchy) = unified_hierarchy() else { return skip("no cgroup2 is mounted") };
     let group = hierarchy.join(format!("linerate-test-{}", std::process::id()));

@@ -33,7 +33,7 @@ fn connections(host: &ReplicaTestHost, steer: &str) -> Vec<String> {
 
 #[test]
 fn quic_connections_stay_with_their_replica_when_the_port_changes() {
-    let _machine = machine();
+    machine();
     let Some(host) = ReplicaTestHost::up() else { return };
     let by_id = connections(&host, "quic-cid");
     assert_eq!(by_id.len(), 32, "{by_id:?}");

@@ -147,7 +147,7 @@ fn measured_result(output: &Output) -> Option<(Value, String)> {
 
 #[test]
 fn keep_if_better_undoes_a_receive_buffer_that_loses_requests() {
-    let _machine = machine();
+    machine();
     let Some(scene) = TuneTestLab::up() else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Bursts);
     let plan = buffer_plan(&scene, "4096").expect("changes of receive buffers");
