@@ -89,7 +89,8 @@ struct reading {
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 32768);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 32768); // or four times the square of the number of CPUs
     __type(key, struct reading);
     __type(value, __u64);
 } readings SEC(".maps");
@@ -106,7 +107,8 @@ struct arrival {
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 16384);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __uint(max_entries, 32768); // as `readings`
     __type(key, struct place);
     __type(value, struct arrival);
 } arrivals SEC(".maps");

@@ -1,13 +1,12 @@
 //! `linerate cost`: the CPU time that packet processing takes from each CPU and each process.
 
-mod busiest;
-
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
+use linerate_host::stage::softirq::SoftnetCpu;
 use linerate_host::{CpuSet, Host};
 use linerate_trace::cost::{CostReport, CostResult, CostSession, VictimGrouping, calibrate};
 
@@ -24,7 +23,6 @@ use crate::quantity;
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view::cost::{LIVE_HEADER, interval_document, live_line};
-use busiest::busiest;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 /// Duration of the search for the CPU with most packets.
@@ -184,9 +182,16 @@ impl CostArgs {
                 Ok(Some(cpu))
             }
             Some(CalibrationCpu::Busiest) => {
-                let before = host.read("/proc/softirqs")?;
+                let before = SoftnetCpu::observe(host).into_value().unwrap_or_default();
                 interrupt.wait(Some(SCOUTING))?;
-                Ok(busiest(&before, &host.read("/proc/softirqs")?, candidates))
+                let after = SoftnetCpu::observe(host).into_value().unwrap_or_default();
+                let processed = |lines: &[SoftnetCpu], cpu| {
+                    lines.iter().find(|line| line.cpu == cpu).map_or(0, |line| line.processed)
+                };
+                let packets =
+                    |cpu: &u32| processed(&after, *cpu).wrapping_sub(processed(&before, *cpu)) as u32;
+                // The last of equal CPUs, not CPU 0, which has most other work.
+                Ok(candidates.iter().max_by_key(packets))
             }
         }
     }

@@ -79,7 +79,11 @@ fn verdict(report: &DelayReport) -> String {
     let port = report.port;
     let (Some(median), Some(p99)) = (report.end_to_end_ns.p50, report.end_to_end_ns.p99) else {
         return match (report.received, report.reads) {
-            (0, _) => format!("No request to port {port} arrived while it was observed."),
+            (0, 0) => format!("No request to port {port} arrived while it was observed."),
+            (0, _) => format!(
+                "Requests to port {port} were read, but none was seen to arrive: they came earlier, or by a macvlan, \
+                 ipvlan or VLAN of another network namespace, or by bpf_redirect_peer."
+            ),
             (_, 0) => format!("Requests to port {port} arrived, but no program read them."),
             _ => format!("No reply of port {port} could be matched with its request."),
         };

@@ -43,6 +43,9 @@ const OF_LOSSES: usize = 1;
 /// `sizeof(struct history)` of bpf/delivery.bpf.c.
 const HISTORY_BYTES: usize = 8 + 4096 * (4 + 2);
 
+/// The fewest entries of the tables of arrivals and reads.
+const TABLE_ENTRIES: u32 = 32_768;
+
 #[derive(Debug)]
 pub(super) struct DeliveryProgram {
     programs: BpfPrograms,
@@ -61,12 +64,17 @@ impl DeliveryProgram {
         let attachments = if softirqs { &PROGRAMS[..] } else { &PROGRAMS[..OF_DATAGRAMS] };
         let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
         let (device, inode) = pid_namespace()?;
+        // One socket per CPU, each with datagrams from all CPUs, read by two threads or on two CPUs.
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
+        let entries = u32::try_from(4 * cpus * cpus).unwrap_or(u32::MAX).max(TABLE_ENTRIES);
         let programs = BpfPrograms::load(
             WHAT,
             OBJECT,
             pause_after_burst,
             |loader| {
                 loader
+                    .map_max_entries("readings", entries)
+                    .map_max_entries("arrivals", entries)
                     .override_global("network", &network, true)
                     .override_global("processes_device", &device, true)
                     .override_global("processes_inode", &inode, true)

@@ -147,9 +147,11 @@ mod tests {
 
     #[test]
     fn a_run_of_zeros_is_worse() {
-        let values = [interval_around(1.0), interval(&[0.0; 4]).expect("an interval")];
-        let figure = RunFigure::new("x", false, values, 0.05).expect("a figure");
-        assert_eq!((figure.verdict, figure.ratio.median), (ComparisonVerdict::Worse, 0.0));
+        for zeros in [&[0.0; 4][..], &[0.0]] {
+            let values = [interval_around(1.0), interval(zeros).expect("a median")];
+            let figure = RunFigure::new("x", false, values, 0.05).expect("a figure");
+            assert_eq!((figure.verdict, figure.ratio.median), (ComparisonVerdict::Worse, 0.0));
+        }
     }
 
     #[test]

@@ -90,7 +90,8 @@ impl CostSession {
     /// without one of the tracepoints, [`TraceError::Kernel`] if softirqs run in preemptible
     /// threads (`PREEMPT_RT`), and if the list of CPUs cannot be read.
     pub fn start(host: &Host, cpus: Option<&CpuSet>, by_path: bool) -> Result<Self, TraceError> {
-        if host.read("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
+        // Only kernels with patches have /sys/kernel/realtime.
+        if host.read("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT")) {
             let why = "this kernel is built with PREEMPT_RT, where softirqs are threads' own work and top shows them";
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
         }

@@ -48,9 +48,13 @@ pub struct AnswerCounts {
 }
 
 impl AnswerCounts {
-    /// `None` if datagrams were not traced.
+    /// `None` if datagrams were not traced, or over 1 % of them had no place in the tables.
     pub fn of(server: &ObservedServer) -> Option<Self> {
         let delivery = server.delivery.value()?;
+        let all_reads: u64 = delivery.read.iter().map(|item| item.packets).sum();
+        if delivery.missed > all_reads / 100 {
+            return None;
+        }
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
         let own_cookies: BTreeSet<u64> = groups.flat_map(ServerGroup::cookies).collect();
         let read_counts = delivery.read.iter().filter(|item| own_cookies.contains(&item.cookie));

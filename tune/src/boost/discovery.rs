@@ -351,6 +351,9 @@ fn notes(
                 "to spare the server's CPU, datagrams were traced for {share:.0} % of that time"
             ));
         }
+        Known::Value(delivery) if delivery.missed > 0 => {
+            notes.push(format!("{} events of datagrams had no place in the tables", delivery.missed));
+        }
         Known::Value(_) => {}
         Known::Unknown { why } => notes.push(format!("where datagrams are read is unknown: {why}")),
     }

@@ -199,7 +199,9 @@ impl BoostRun {
             })?;
         drop(writer);
         drop(guard);
-        // Counts are useless if before and after cannot be separated.
+        // Counts are useless if before and after cannot be separated. Without a client, the packets may reach
+        // the server past the program: through a macvlan or VLAN of another namespace, or bpf_redirect_peer.
+        flows = flows.filter(|flows| flows.by_client().is_ok_and(|clients| !clients.is_empty()));
         flows = flows.and_then(|mut flows| flows.mark_change().ok().map(|()| flows));
         Ok((applied_tune?, flows))
     }

@@ -120,6 +120,9 @@ mod tests {
         let counters = counters(&PacketPath::observe(&host("31\n", CAPTURED), &Scope::default()).filter);
         let values: Vec<(&str, u64)> =
             counters.iter().map(|counter| (&*counter.name, counter.value)).collect();
-        assert_eq!(values, [("drop", 17), ("insert_failed", 11), ("early_drop", 1), ("invalid", 3)]);
+        assert_eq!(
+            values,
+            [("drop", 17), ("chainlength", 3), ("insert_failed", 11), ("early_drop", 1), ("invalid", 3)]
+        );
     }
 }

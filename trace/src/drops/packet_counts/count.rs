@@ -241,7 +241,10 @@ pub(super) fn lost(
             hook: HOOKS.get(key.hook as usize).copied().flatten(),
             function: symbols.name(key.location).into_value().map(|symbol| symbol.name),
         };
-        (!site.function.as_deref().is_some_and(is_no_loss)).then_some((site, *packets))
+        // Function names require the right to read kernel addresses (CAP_SYSLOG).
+        let is_copy = site.reason.as_deref() == Some("PACKET_SOCK_ERROR")
+            || site.function.as_deref().is_some_and(is_no_loss);
+        (!is_copy).then_some((site, *packets))
     });
     losses.collect()
 }
