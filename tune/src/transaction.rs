@@ -80,9 +80,12 @@ impl<'w> TuneTransaction<'w> {
         start: TuneStart<'_>,
     ) -> Result<Self, TuneError> {
         let boot = boot_id(target.host())?;
-        // The changes of an earlier boot have ended, even if the host refuses to undo the rest.
-        let blocks =
-            |tune: &&RecordedTune| is_pending(tune) && tune.begun.is_of_earlier_boot(&boot) != Some(true);
+        // The changes of an earlier boot have ended. A refused undo may be refused for ever.
+        let blocks = |tune: &&RecordedTune| {
+            is_pending(tune)
+                && !tune.undo.is_some_and(|undo| undo.ended)
+                && tune.begun.is_of_earlier_boot(&boot) != Some(true)
+        };
         if let Some(pending) = writer.tunes().iter().find(blocks) {
             return Err(TuneError::Pending { tune: pending.begun.tune });
         }

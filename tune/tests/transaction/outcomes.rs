@@ -413,18 +413,21 @@ fn a_tune_of_an_earlier_boot_is_not_reopened() {
 }
 
 #[test]
-fn refused_undo_of_an_earlier_boot_does_not_block_other_tunes() {
-    let (fake, scratch) = (Fake::new(2), Scratch::new());
+fn refused_undo_does_not_block_other_tunes() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
     fake.behave(&setting(0), Manner::ObeysOnce);
     let until = Some(UndoDeadline::Time { boot_seconds: boot_seconds() + 3600 });
     tune(&scratch, &fake, TuneStart { until, ..begin() }, &setting(0), "5");
     let error = TuneTransaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("it is pending");
     assert!(matches!(error, TuneError::Pending { tune: 1 }));
+    let report = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("journalled");
+    assert!(report.has_failures(), "{report:?}");
+    tune(&scratch, &fake, begin(), &setting(1), "5");
     fake.reboot();
     let reports = undo_overdue(&mut scratch.lock(), &fake).expect("journalled");
     assert!(reports[0].has_failures(), "{reports:?}");
-    tune(&scratch, &fake, begin(), &setting(1), "5");
-    assert_eq!(fake.now(&setting(1)), "5");
+    tune(&scratch, &fake, begin(), &setting(2), "5");
+    assert_eq!((fake.now(&setting(1)), fake.now(&setting(2))), ("5".to_owned(), "5".to_owned()));
 }
 
 #[test]
