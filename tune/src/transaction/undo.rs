@@ -202,10 +202,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             if self.writer.tunes().iter().any(|tune| held_setting(tune, &setting).is_some()) {
                 continue;
             }
-            let outcome = match self.target.write(&setting, &original) {
-                Ok(()) => UndoOutcome::Restored,
-                Err(error) => failed_outcome(&error, None),
-            };
+            let outcome = write_original(self.target, &setting, &original);
             let name = setting.to_string();
             self.settings.push(UndoneSetting { setting, name, renamed_from: None, original, outcome });
         }
@@ -270,10 +267,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             from: now,
             to: tracked.original.clone(),
         })?;
-        let outcome = match self.target.write(current_setting, &tracked.original) {
-            Ok(()) => UndoOutcome::Restored,
-            Err(error) => failed_outcome(&error, self.target.read(current_setting).ok()),
-        };
+        let outcome = write_original(self.target, current_setting, &tracked.original);
         self.finish(tracked, outcome)
     }
 
@@ -379,6 +373,16 @@ pub(crate) fn later_holder(
 fn held_setting<'a>(tune: &'a RecordedTune, setting: &Setting) -> Option<&'a TrackedSetting> {
     let tracked = tune.tracked(setting).filter(|_| tune.is_open())?;
     tracked.is_in_effect().then_some(tracked)
+}
+
+fn write_original<T: ChangeTarget>(target: &T, setting: &Setting, original: &SettingValue) -> UndoOutcome {
+    let Err(error) = target.write(setting, original) else { return UndoOutcome::Restored };
+    match target.read(setting) {
+        // The kernel chooses the CPU of a managed interrupt, and refuses writes (`write_irq_affinity` of
+        // kernel/irq/proc.c, Linux 6.18).
+        Ok(found) if setting.same(original, &found) => UndoOutcome::Already,
+        found => failed_outcome(&error, found.ok()),
+    }
 }
 
 fn failed_outcome(error: &SettingError, found: Option<SettingValue>) -> UndoOutcome {

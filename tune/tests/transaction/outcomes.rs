@@ -413,6 +413,26 @@ fn a_tune_of_an_earlier_boot_is_not_reopened() {
 }
 
 #[test]
+fn managed_interrupt_that_the_kernel_moved_within_its_mask_is_undone() {
+    const AFFINITY: &str = "/proc/irq/30/smp_affinity";
+    const EFFECTIVE: &str = "/proc/irq/30/effective_affinity_list";
+    let host = Host::scripted([
+        ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
+        ("/sys/devices/system/cpu/smt/control", "on\n"),
+        ("/proc/irq/30/virtio1-req.0/x", ""),
+        (AFFINITY, "3\n"),
+        (EFFECTIVE, "1\n"),
+    ]);
+    let scratch = Scratch::new();
+    tune(&scratch, &host, begin(), &Setting::SmtControl, "off");
+    host.write(EFFECTIVE, "0\n").expect("scripted");
+    let host = host.refusing(AFFINITY, libc::EPERM);
+    let report = undo(&mut scratch.lock(), &host, None, Asked).expect("journalled");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:?}");
+    assert!(status(&scratch, &host).tunes.is_empty());
+}
+
+#[test]
 fn refused_undo_does_not_block_other_tunes() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());
     fake.behave(&setting(0), Manner::ObeysOnce);
