@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::{Setting, SettingError, SettingValue};
+use linerate_host::{CpuSet, Setting, SettingError, SettingValue};
 use serde::{Deserialize, Serialize};
 
 use super::locations::SettingLocations;
@@ -381,8 +381,19 @@ fn write_original<T: ChangeTarget>(target: &T, setting: &Setting, original: &Set
         // The kernel chooses the CPU of a managed interrupt, and refuses writes (`write_irq_affinity` of
         // kernel/irq/proc.c, Linux 6.18).
         Ok(found) if setting.same(original, &found) => UndoOutcome::Already,
+        _ if is_narrowed(setting, original, &error) => UndoOutcome::Restored,
         found => failed_outcome(&error, found.ok()),
     }
+}
+
+/// Whether a thread has as many of these CPUs as its cpuset allows: the kernel accepts a list and leaves
+/// out the others (`__sched_setaffinity` of kernel/sched/syscalls.c, Linux 6.18).
+fn is_narrowed(setting: &Setting, cpus: &SettingValue, error: &SettingError) -> bool {
+    let found = error.found().and_then(|found| CpuSet::from_list(found).ok());
+    matches!(setting, Setting::ThreadCpus { .. })
+        && found.zip(CpuSet::from_list(cpus.as_str()).ok()).is_some_and(|(found, requested)| {
+            !found.is_empty() && found.iter().all(|cpu| requested.contains(cpu))
+        })
 }
 
 fn failed_outcome(error: &SettingError, found: Option<SettingValue>) -> UndoOutcome {

@@ -54,6 +54,18 @@ fn undo_keeps_the_cpus_of_threads_that_another_tune_pinned() {
 }
 
 #[test]
+fn undo_restores_the_cpus_that_a_smaller_cpuset_allows() {
+    let scratch = Scratch::new();
+    pin(&scratch, &host("boot-1", &[(PID, EARLY, "0-3"), (51, EARLY, "0-3")]), 51);
+    let mut host = host("boot-1", &[(PID, EARLY, "0-3"), (51, EARLY, "2"), (52, LATE, "2")]);
+    for tid in [51, 52] {
+        host = host.ignoring(format!("/proc/{PID}/task/{tid}/status"));
+    }
+    let report = undo_tune(&scratch, &host, 1);
+    assert!(!report.has_failures() && report.settings.len() == 2, "{report:?}");
+}
+
+#[test]
 fn undo_leaves_processes_that_reuse_a_process_id() {
     // Later in the same boot, and in a later boot, in which start times count from its start.
     for (boot, started) in [("boot-1", LATE), ("boot-2", EARLY / 2)] {
