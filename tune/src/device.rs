@@ -3,6 +3,8 @@
 use linerate_host::{Host, HostError};
 use serde::{Deserialize, Serialize};
 
+use crate::persist::DeviceIdentity;
+
 /// An interface as it was when a plan or a journal named it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -13,6 +15,13 @@ pub struct NamedDevice {
     pub address: String,
     /// Its device: the last part of `/sys/class/net/IF/device`, such as `0000:00:02.0`; none for a software interface.
     pub device: Option<String>,
+    /// Path below `/sys/devices`, such as `pci0000:00/0000:00:02.0`, which identifies it over boots;
+    /// none for a software interface, and before version 0.2, which did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached_at: Option<String>,
+    /// The port of that device (`/sys/class/net/IF/dev_port`), if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u32>,
 }
 
 /// The current state of a device.
@@ -33,7 +42,7 @@ impl NamedDevice {
     pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
         let file = |name: &str| format!("/sys/class/net/{interface}/{name}");
         let index = host.read(&file("ifindex"))?;
-        let address = host.read(&file("address"))?.trim().to_owned();
+        let DeviceIdentity { attached_at, port, address, .. } = DeviceIdentity::observe(host, interface)?;
         let device = match host.read_link(&file("device")) {
             Ok(target) => target.rsplit('/').next().map(str::to_owned),
             Err(_) => None,
@@ -42,7 +51,7 @@ impl NamedDevice {
             path: file("ifindex"),
             reason: format!("'{}' is no number", index.trim()),
         })?;
-        Ok(Self { interface: interface.to_owned(), index, address, device })
+        Ok(Self { interface: interface.to_owned(), index, address, device, attached_at, port })
     }
 
     /// Finds the device within the boot in which it was observed: by its index, unless another
@@ -77,32 +86,31 @@ impl NamedDevice {
         }
     }
 
-    /// Finds the device in a later boot, where it has another index: by its attachment and address,
-    /// by the attachment alone if its address changed. Software devices may share an address or have
-    /// none, and are found by their name.
+    /// Finds the device in a later boot, where its index and name may be others: at its place, or by name
+    /// and address if its place was not recorded. Software devices are found by their name.
     pub fn status_in_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
-        let names = host.list("/sys/class/net")?;
-        let present: Vec<_> = names.iter().filter_map(|name| Self::observe(host, name).ok()).collect();
-        let same_attachment: Vec<_> =
-            present.iter().filter(|current| current.device == self.device).collect();
-        if self.device.is_none() {
-            let is_namesake = |current: &&Self| current.interface == self.interface;
-            return Ok(match same_attachment.into_iter().any(|current| is_namesake(&current)) {
-                true => DeviceStatus::Same,
-                false if names.contains(&self.interface) => DeviceStatus::Replaced,
-                false => DeviceStatus::Gone,
-            });
-        }
-        let same_address: Vec<_> =
-            same_attachment.iter().filter(|current| current.address == self.address).copied().collect();
-        let has_own_name =
-            |candidates: &[&Self]| candidates.iter().any(|current| current.interface == self.interface);
-        let candidates = if same_address.is_empty() { same_attachment } else { same_address };
-        Ok(match candidates.as_slice() {
-            candidates if has_own_name(candidates) => DeviceStatus::Same,
-            [only] => DeviceStatus::Renamed(only.interface.clone()),
-            _ if names.contains(&self.interface) => DeviceStatus::Replaced,
-            _ => DeviceStatus::Gone,
+        let mut present = DeviceIdentity::present(host)?;
+        let namesake = present.iter().find(|other| other.interface == self.interface).cloned();
+        let has_same_name = namesake.is_some();
+        let found = if self.attached_at.is_some() {
+            // Not another device with its address: on Azure a virtual function has that of a synthetic NIC.
+            present.retain(|other| other.attached_at == self.attached_at);
+            let (interface, attached_at) = (self.interface.clone(), self.attached_at.clone());
+            let identity =
+                DeviceIdentity { interface, attached_at, port: self.port, address: self.address.clone() };
+            identity.find(&present).ok()
+        } else {
+            let is_same = |other: &DeviceIdentity| match self.device {
+                Some(_) => other.address == self.address,
+                None => other.attached_at.is_none(),
+            };
+            namesake.filter(is_same).map(|other| other.interface)
+        };
+        Ok(match found {
+            Some(name) if name == self.interface => DeviceStatus::Same,
+            Some(name) => DeviceStatus::Renamed(name),
+            None if has_same_name => DeviceStatus::Replaced,
+            None => DeviceStatus::Gone,
         })
     }
 }
@@ -115,12 +123,14 @@ mod tests {
 
     /// A driver that was loaded again.
     #[test]
-    fn device_with_a_new_index_is_found_by_its_bus() {
+    fn device_with_a_new_index_is_found_by_its_place() {
         let card = |interface: &str, index, address: &str, device: &str| NamedDevice {
             interface: interface.to_owned(),
             index,
             address: address.to_owned(),
             device: Some(device.to_owned()),
+            attached_at: Some(format!("pci0000:00/{device}")),
+            port: None,
         };
         let host = |cards: &[NamedDevice]| {
             let path = |card: &NamedDevice, file| format!("/sys/class/net/{}/{file}", card.interface);
@@ -129,8 +139,13 @@ mod tests {
                     .map(|(file, text)| (path(card, file), text))
             });
             let links = cards.iter().filter_map(|card| {
-                Some((path(card, "device"), format!("../../../{}", card.device.as_ref()?)))
+                let (device, interface) = (card.device.as_ref()?, &card.interface);
+                let place = card.attached_at.as_ref()?.replace("03.0", "03.0/virtio2");
+                let link =
+                    (format!("/sys/class/net/{interface}"), format!("../../devices/{place}/net/{interface}"));
+                Some([(path(card, "device"), format!("../../../{device}")), link])
             });
+            let links = links.flatten();
             Host::recorded(HostRecording::from_files(files).with_links(links))
         };
         let device = card("eth0", 4, "02:00:00:00:00:01", "0000:01:00.0");
@@ -141,9 +156,27 @@ mod tests {
         assert_eq!(status(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), DeviceStatus::Same);
         // The index of another network namespace.
         assert_eq!(status(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), DeviceStatus::Replaced);
+        // Another device that shares the address.
+        assert_eq!(status(&[card("lan0", 9, "02:00:00:00:00:01", "0000:02:00.0")]), DeviceStatus::Gone);
+        // Another disk changed the numbers of virtio devices.
+        let virtio = |interface, index, number: &str, place| NamedDevice {
+            device: Some(number.to_owned()),
+            ..card(interface, index, "02:00:00:00:00:01", place)
+        };
+        let now =
+            host(&[virtio("eth0", 2, "virtio2", "0000:00:03.0"), card("eth1", 3, "02::", "0000:00:04.0")]);
+        let later_status = |device: NamedDevice| device.status_in_later_boot(&now).expect("listed");
+        let (eth0, eth1) =
+            (virtio("eth0", 2, "virtio1", "0000:00:03.0"), virtio("eth1", 3, "virtio2", "0000:00:04.0"));
+        assert_eq!([eth0.clone(), eth1].map(later_status), [DeviceStatus::Same, DeviceStatus::Same]);
+        // A journal of version 0.1.
+        let old = NamedDevice { attached_at: None, ..eth0 };
+        assert_eq!(later_status(old.clone()), DeviceStatus::Same);
+        assert_eq!(later_status(NamedDevice { address: "03::".to_owned(), ..old }), DeviceStatus::Replaced);
         // A software interface, whose name another one has now.
         let software = |interface, index| NamedDevice {
             device: None,
+            attached_at: None,
             ..card(interface, index, "02:00:00:00:00:01", "")
         };
         let now = host(&[software("eth0", 5), software("lan0", 4)]);

@@ -7,7 +7,7 @@ use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
 use super::document::PersistedSetting;
-use super::identity::{self, DeviceIdentity};
+use super::identity::DeviceIdentity;
 
 /// The queues that an interrupt serves, which identify it over boots. Its name may depend on that of the
 /// interface and on the order of discovery.
@@ -73,7 +73,7 @@ fn queue_vector(irq_state: &IrqState, interfaces: &[&str], setting: &Setting) ->
 
 impl<'a> BootHost<'a> {
     pub(super) fn observe(host: &'a Host) -> Result<Self, HostError> {
-        let present = identity::present(host)?;
+        let present = DeviceIdentity::present(host)?;
         let names: Vec<_> = present.iter().map(|device| device.interface.as_str()).collect();
         let vectors = IrqState::observe(host, &names);
         Ok(Self { host, present, vectors })

@@ -26,12 +26,21 @@ impl DeviceIdentity {
         Ok(Self { interface: interface.to_owned(), attached_at, port, address })
     }
 
+    /// All existing interfaces.
+    ///
+    /// # Errors
+    /// [`HostError`] if interfaces cannot be listed. An interface that disappears meanwhile is omitted.
+    pub(crate) fn present(host: &Host) -> Result<Vec<Self>, HostError> {
+        let names = host.list("/sys/class/net")?;
+        Ok(names.iter().filter_map(|name| Self::observe(host, name).ok()).collect())
+    }
+
     // The name of the device among the present interfaces, or why it is absent.
     //
     // Hardware is found by its attachment; if nothing is attached there, by its hardware address, because
     // the card may have been moved. The attachment goes first because the interfaces of a bond share one
     // address. A software interface is found by its name.
-    pub(super) fn find(&self, present: &[DeviceIdentity]) -> Result<String, String> {
+    pub(crate) fn find(&self, present: &[DeviceIdentity]) -> Result<String, String> {
         let Some(attachment) = &self.attached_at else {
             let namesake = present.iter().find(|other| other.interface == self.interface);
             return match namesake {
@@ -74,15 +83,6 @@ impl DeviceIdentity {
             )),
         }
     }
-}
-
-/// All existing interfaces.
-///
-/// # Errors
-/// [`HostError`] if interfaces cannot be listed. An interface that disappears meanwhile is omitted.
-pub(super) fn present(host: &Host) -> Result<Vec<DeviceIdentity>, HostError> {
-    let names = host.list("/sys/class/net")?;
-    Ok(names.iter().filter_map(|name| DeviceIdentity::observe(host, name).ok()).collect())
 }
 
 // The attachment in the target of `/sys/class/net/IF`: `../../devices/ATTACHMENT/net/IF`. A `virtioN` at

@@ -234,7 +234,11 @@ fn in_namespace(inode: u64, name: &str, index: u32, device: Option<&str>, value:
     ];
     let files = interface_files((name, index), paths.map(|path| (path, value)));
     let links = [("/proc/thread-self/ns/net".to_owned(), format!("net:[{inode}]"))];
-    let device = device.map(|device| (format!("/sys/class/net/{name}/device"), format!("../../../{device}")));
+    let device = device.into_iter().flat_map(|device| {
+        let class = format!("/sys/class/net/{name}");
+        let device_link = (format!("{class}/device"), format!("../../../{device}"));
+        [device_link, (class, format!("../../devices/pci0000:00/{device}/net/{name}"))]
+    });
     Host::rehearsal(HostRecording::from_files(files).with_links(links.into_iter().chain(device)))
 }
 
