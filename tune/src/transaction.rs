@@ -93,6 +93,7 @@ impl<'w> TuneTransaction<'w> {
         let begun = JournalRecord::Begun(BeginRecord {
             tune: id,
             unix_seconds: unix_seconds().unwrap_or(0),
+            boot_seconds: Some(boot_seconds()),
             boot,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: start.argv,

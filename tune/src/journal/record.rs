@@ -102,6 +102,10 @@ pub struct BeginRecord {
     pub tune: u64,
     /// When, seconds since 1970.
     pub unix_seconds: u64,
+    /// The same in seconds since boot, sleep included (`CLOCK_BOOTTIME`), because the clock can be set.
+    /// `None` before version 0.2, which did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_seconds: Option<u64>,
     /// The boot it was made in (`/proc/sys/kernel/random/boot_id`): a later one has none of its changes.
     pub boot: String,
     pub version: String,

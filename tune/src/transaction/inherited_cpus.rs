@@ -7,6 +7,7 @@ use linerate_host::stage::thread::TaskStat;
 use linerate_host::{Host, Setting, SettingValue};
 
 use crate::journal::RecordedTune;
+use crate::journal::record::BeginRecord;
 
 // `USER_HZ`: the unit of start times in `/proc/PID/stat` on all architectures of Linux but alpha.
 const TICKS_PER_SECOND: u64 = 100;
@@ -22,7 +23,7 @@ pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, Setti
         _ => None,
     });
     let pinned: Vec<_> = pins.collect();
-    let Some(start) = (!pinned.is_empty()).then(|| ticks_at(host, tune.begun.unix_seconds)).flatten() else {
+    let Some(start) = (!pinned.is_empty()).then(|| start_ticks(host, &tune.begun)).flatten() else {
         return Vec::new();
     };
     let roots: BTreeSet<u32> = pinned.iter().map(|(pid, ..)| *pid).collect();
@@ -71,9 +72,12 @@ fn descendants(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
     parents.keys().copied().filter_map(root).collect()
 }
 
-// A moment in clock ticks since boot, rounded down by a second.
-fn ticks_at(host: &Host, unix_seconds: u64) -> Option<u64> {
+// The start of a tune in clock ticks since boot, rounded down by a second.
+fn start_ticks(host: &Host, begun: &BeginRecord) -> Option<u64> {
+    if let Some(seconds) = begun.boot_seconds {
+        return Some(seconds * TICKS_PER_SECOND);
+    }
     let text = host.read("/proc/stat").ok()?;
     let boot: u64 = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    Some(unix_seconds.saturating_sub(boot + 1) * TICKS_PER_SECOND)
+    Some(begun.unix_seconds.saturating_sub(boot + 1) * TICKS_PER_SECOND)
 }

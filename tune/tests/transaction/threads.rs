@@ -2,7 +2,7 @@
 
 use linerate_host::{Host, Setting};
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::transaction::{UndoReport, undo};
+use linerate_tune::transaction::{UndoReport, boot_seconds, undo};
 
 use crate::fake::{Scratch, begin, tune, value};
 
@@ -45,7 +45,9 @@ fn undo_keeps_the_cpus_of_threads_that_another_tune_pinned() {
     let scratch = Scratch::new();
     pin(&scratch, &host("boot-1", &[(PID, EARLY, "0-3"), (51, EARLY, "0-3")]), 51);
     // A worker was replaced. A helper inherited the CPUs of the first worker.
-    let host = host("boot-1", &[(PID, EARLY, "0-3"), (51, EARLY, "2"), (52, LATE, "0-3"), (53, LATE, "2")]);
+    // By the wall clock the helper is older than the tune, because the clock was set.
+    let helper = (53, (boot_seconds() + 1) * 100, "2");
+    let host = host("boot-1", &[(PID, EARLY, "0-3"), (51, EARLY, "2"), (52, LATE, "0-3"), helper]);
     pin(&scratch, &host, 52);
     undo_tune(&scratch, &host, 1);
     assert_eq!([51, 52, 53].map(|tid| cpus(&host, tid)), ["0-3", "2", "0-3"]);
