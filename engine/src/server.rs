@@ -71,7 +71,8 @@ impl Builder {
     }
 
     /// Serves this address, and no address that was set before. For port 0 the kernel chooses a free port, the same for all
-    /// sockets. On a wildcard address, replies leave from the address to which the request was sent.
+    /// sockets. On a wildcard address, replies leave from the address to which the request was sent. The kernel copies
+    /// broadcasts and multicasts to all sockets; one worker receives them (IPv6: Linux 4.20).
     pub fn bind(mut self, address: SocketAddr) -> Self {
         self.addresses = vec![address];
         self
@@ -333,6 +334,7 @@ impl Builder {
                     cpu: plan.placement[first_worker + worker],
                     queues: queues.next().flatten(),
                     shape,
+                    skips_broadcasts: socket > first_socket,
                 });
             }
         }

@@ -48,6 +48,8 @@ pub(crate) struct WorkerAssignment {
     pub(crate) cpu: Option<u32>,
     pub(crate) queues: Option<backend::xdp::WorkerQueues>,
     pub(crate) shape: BatchShape,
+    // Whether another socket of the address receives the same broadcasts.
+    pub(crate) skips_broadcasts: bool,
 }
 
 pub(crate) struct WorkerStart<S> {
@@ -118,11 +120,12 @@ impl<S: Service + 'static> WorkerStart<S> {
     // Allocates the buffers here, because memory is on the NUMA node of the thread that first writes to it.
     fn serve(&mut self) -> io::Result<()> {
         let credit = self.credit.clone().map(|credit| WorkerCredit::new(credit, self.worker));
-        let WorkerAssignment { socket, shape, queues, .. } = &mut self.assignment;
+        let WorkerAssignment { socket, shape, queues, skips_broadcasts, .. } = &mut self.assignment;
         let job = WorkerJob {
             socket,
             shape: *shape,
             deliver_truncated: self.settings.deliver_truncated,
+            skips_broadcasts: *skips_broadcasts,
             service: &mut self.service,
             path: Arc::new(ReplyPath {
                 socket: Arc::downgrade(socket),

@@ -13,6 +13,7 @@ use crate::reply::ReplyOptions;
 use crate::service::{Action, Request, Service};
 use crate::shutdown::Shutdown;
 use crate::sys::batch::{BatchShape, IncomingMessage, OutgoingMessage};
+use crate::sys::control::ReceivedControl;
 
 /// The parts of a worker that its loop uses.
 pub(crate) struct WorkerJob<'a, S> {
@@ -20,6 +21,8 @@ pub(crate) struct WorkerJob<'a, S> {
     pub(crate) shape: BatchShape,
     // Whether the service gets truncated requests, too.
     pub(crate) deliver_truncated: bool,
+    // Whether another worker answers broadcasts.
+    pub(crate) skips_broadcasts: bool,
     pub(crate) service: &'a mut S,
     /// For deferred replies.
     pub(crate) path: Arc<ReplyPath>,
@@ -48,6 +51,13 @@ impl<'a> LocalCounters<'a> {
         if std::mem::take(&mut self.rest) {
             self.shared.publish_rest(&self.counts);
         }
+    }
+
+    /// Takes back the count of a broadcast that another worker counts, too.
+    #[cold]
+    #[inline(never)]
+    fn uncount_copy(&mut self) {
+        self.counts.received -= 1;
     }
 
     // Counts a truncated request; returns `deliver`. Not inlined, so that the loop keeps neither the counter nor the
@@ -165,11 +175,15 @@ fn still_fails(socket: &Socket, number: i32) -> bool {
 pub(super) fn decide<S: Service>(
     service: &mut S,
     path: &Arc<ReplyPath>,
-    deliver_truncated: bool,
+    (skips_broadcasts, deliver_truncated): (bool, bool),
     counters: &mut LocalCounters<'_>,
     incoming: IncomingMessage<'_>,
 ) -> OutgoingMessage {
     let IncomingMessage { payload, name, control, truncated, reply } = incoming;
+    if skips_broadcasts && control.as_ref().is_some_and(ReceivedControl::is_broadcast) {
+        counters.uncount_copy();
+        return OutgoingMessage::Nothing;
+    }
     if truncated && !counters.count_truncated(deliver_truncated) {
         return OutgoingMessage::Nothing;
     }

@@ -66,12 +66,12 @@ pub(super) fn answer<S: Service, K: ControlKind, P: AdmissionPolicy>(
     policy.record_received(job.socket, received, received == job.shape.messages);
     counters.counts.batches += 1;
     counters.counts.received += received as u64;
-    let deliver_truncated = job.deliver_truncated;
+    let settings = (job.skips_broadcasts, job.deliver_truncated);
     let (service, path) = (&mut *job.service, &job.path);
     batch.process(|incoming| {
         policy.record_arrival(|| incoming.control.as_ref().and_then(ReceivedControl::received_ns));
         if policy.admits(incoming.name) {
-            return decide(service, path, deliver_truncated, counters, incoming);
+            return decide(service, path, settings, counters, incoming);
         }
         counters.count_shed();
         OutgoingMessage::Nothing

@@ -91,7 +91,8 @@ fn answer<S: Service, P: AdmissionPolicy>(
     };
     let incoming = IncomingMessage { payload, name, control: received_control, truncated, reply };
     let (mut control_length, mut extras) = (received.control, SendExtras::NONE);
-    let outgoing = match decide(job.service, &job.path, job.deliver_truncated, counters, incoming) {
+    let settings = (job.skips_broadcasts, job.deliver_truncated);
+    let outgoing = match decide(job.service, &job.path, settings, counters, incoming) {
         OutgoingMessage::Nothing => return,
         OutgoingMessage::Same => {
             extras.segment = segment;

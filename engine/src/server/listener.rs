@@ -93,19 +93,18 @@ impl BoundSockets {
 // Linux 4.20 (include/uapi/linux/in6.h).
 const IPV6_MULTICAST_ALL: i32 = 29;
 
-/// Joins each group by one socket of each listener whose address receives it.
+/// Joins each group by one socket of each listener whose address receives it. Without groups, the first socket receives those
+/// that other programs joined. No other socket receives a copy.
 pub(super) fn join_groups(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Result<(), ServerError> {
-    if groups.is_empty() {
-        return Ok(());
-    }
-    for socket in listeners.iter().flat_map(|listener| &listener.sockets) {
+    let first_without = usize::from(groups.is_empty());
+    for socket in listeners.iter().flat_map(|listener| &listener.sockets[first_without..]) {
         // The second call fails on IPv4 sockets, which do not need it.
         let set_result = option::set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         let _ = option::set(socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
-        set_result.map_err(|source| ServerError::Group {
-            group: groups[0].group,
-            why: format!("setting IP_MULTICAST_ALL: {source}"),
-        })?;
+        if let (Err(source), Some(MulticastGroup { group, .. })) = (set_result, groups.first()) {
+            let why = format!("setting IP_MULTICAST_ALL: {source}");
+            return Err(ServerError::Group { group: *group, why });
+        }
     }
     for (number, MulticastGroup { group, interface }) in groups.iter().enumerate() {
         let group_error = |why: String| ServerError::Group { group: *group, why };

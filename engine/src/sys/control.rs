@@ -119,6 +119,16 @@ impl ReceivedControl<'_> {
         Some(Ipv6Addr::from(control.take::<16>(offset)).to_canonical())
     }
 
+    // Whether it was sent to an IPv4 broadcast address: the source of its reply (`ipi_spec_dst`) is then another address. It
+    // is zero if the kernel has no route at hand (net/ipv4/ip_sockglue.c, `ipv4_pktinfo_prepare`).
+    #[inline]
+    pub(crate) fn is_broadcast(&self) -> bool {
+        let Self { control, length } = *self;
+        let Some(offset) = control.find(length, IPV4) else { return false };
+        let [source, destination] = [offset + 4, offset + 8].map(|at| Ipv4Addr::from(control.take::<4>(at)));
+        source != destination && !source.is_unspecified() && !destination.is_multicast()
+    }
+
     // When the kernel received it, in nanoseconds of the real-time clock. `None` if the socket does
     // not ask for it.
     #[inline]

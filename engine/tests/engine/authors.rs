@@ -77,23 +77,25 @@ fn deferred_reply_after_stop_fails_and_does_not_keep_the_port() -> EngineTestRes
 
 #[test]
 fn multicast_datagrams_reach_one_worker_and_wrong_groups_are_refused() -> EngineTestResult {
-    let group = Ipv4Addr::new(239, 7, 0, 1);
-    let workers = 3;
-    let builder = Server::builder().bind("0.0.0.0:0".parse()?).workers(workers);
-    let running = builder.join_group(group.into(), "lo").start(|_| Echo)?;
+    let groups = [Ipv4Addr::new(239, 7, 0, 1), Ipv4Addr::new(239, 7, 0, 2)];
+    let builder = Server::builder().bind("0.0.0.0:0".parse()?).workers(3);
+    let builder = groups.into_iter().fold(builder, |builder, group| builder.join_group(group.into(), "lo"));
+    let running = builder.start(|_| Echo)?;
     let client = client(ANY)?;
     let socket = socket2::SockRef::from(&client);
     socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
-    let to = (group, running.local_addr().port()).into();
+    let port = running.local_addr().port();
     for turn in 0..20u8 {
+        let to = (groups[usize::from(turn) % 2], port).into();
         let (answer, from) = ask(&client, to, &[turn])?;
         assert_eq!((answer, from.ip()), (vec![turn], Ipv4Addr::LOCALHOST.into()));
     }
     // The server would receive any further copies of the group datagrams before this request.
-    let address = (Ipv4Addr::LOCALHOST, to.port()).into();
+    let address = (Ipv4Addr::LOCALHOST, port).into();
     assert_eq!(ask(&client, address, b"own")?.0, b"own");
     assert_eq!(running.stop()?.total().received, 21);
-    for (bind, wrong) in [(ANY, group.into()), ("0.0.0.0:0", "ff02::7".parse()?), (ANY, "127.0.0.1".parse()?)]
+    for (bind, wrong) in
+        [(ANY, groups[0].into()), ("0.0.0.0:0", "ff02::7".parse()?), (ANY, "127.0.0.1".parse()?)]
     {
         let result = Server::builder().bind(bind.parse()?).join_group(wrong, "lo").prepare();
         assert!(matches!(result, Err(ServerError::Group { .. })), "{bind} {wrong}");
