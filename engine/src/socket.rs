@@ -163,6 +163,9 @@ impl SocketSetup {
             // IPV6_PKTINFO does not.
             self.set_ip_option(socket, address, libc::IP_PKTINFO, libc::IPV6_RECVPKTINFO, 1)
                 .map_err(socket_error("asking for the destination address (IP_PKTINFO)", address))?;
+            // Replies from addresses that only a local route has (AnyIP), as IPv4 sends them without an option
+            // (net/ipv6/datagram.c, `ip6_datagram_send_ctl`). It fails on IPv4 sockets and on old kernels.
+            let _ = option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_FREEBIND, 1);
         }
         if self.receive_times {
             option::set(socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS, 1)

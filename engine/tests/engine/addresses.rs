@@ -48,6 +48,7 @@ fn each_interface_address_is_the_source_of_its_replies() -> EngineTestResult {
             "address add fd00::1/64 dev lan0 nodad",
             "address add fd00::2/64 dev lan0 nodad",
             "address add fe80::5/64 dev lan0 nodad",
+            "-6 route add local fd00:99::/64 dev lo",
         ],
     )?;
     ip(
@@ -59,10 +60,11 @@ fn each_interface_address_is_the_source_of_its_replies() -> EngineTestResult {
             "route add 10.9.0.0/24 dev lan1",
             "address add fd00::99/64 dev lan1 nodad",
             "address add fe80::99/64 dev lan1 nodad",
+            "-6 route add fd00:99::/64 via fd00::1",
         ],
     )?;
     for backend in BACKENDS {
-        for (bind, requests) in [("0.0.0.0:0", 5), ("[::]:0", 9)] {
+        for (bind, requests) in [("0.0.0.0:0", 5), ("[::]:0", 10)] {
             let builder = Server::builder().bind(bind.parse()?).workers(3).backend(backend);
             let running = server.run(|| builder.start(|_| Echo))??;
             let port = running.local_addr().port();
@@ -94,7 +96,7 @@ fn ask_every_address(bind: &str, port: u16) -> EngineTestResult {
         return Ok(());
     }
     let scope = rustix::net::netdevice::name_to_index(&client("0.0.0.0:0")?, "lan1")?;
-    for to in ["fd00::1", "fd00::2", "fe80::5"] {
+    for to in ["fd00::1", "fd00::2", "fe80::5", "fd00:99::7"] {
         let to: Ipv6Addr = to.parse()?;
         let scope = if to.is_unicast_link_local() { scope } else { 0 };
         let to = SocketAddr::from(SocketAddrV6::new(to, port, 0, scope));
