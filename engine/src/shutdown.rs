@@ -13,7 +13,8 @@ pub(crate) struct StopSignal {
 
 impl StopSignal {
     pub(crate) fn new(drain: Duration) -> Self {
-        Self { requested: AtomicBool::new(false), drain }
+        // 136 years: the deadline of a longer time could not be an `Instant`.
+        Self { requested: AtomicBool::new(false), drain: drain.min(Duration::from_secs(u32::MAX.into())) }
     }
 
     /// Requests the stop. Shut down the sockets to wake workers that receive, and unpark those that wait for a restart.
@@ -88,5 +89,17 @@ impl<'a> Shutdown<'a> {
     #[cold]
     pub(crate) fn on_empty(&mut self) {
         self.empty = self.deadline.is_some();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_drain_limit_drains() {
+        let stop = StopSignal::new(Duration::MAX);
+        stop.request();
+        assert_eq!(Shutdown::new(&stop).phase(), WorkerPhase::Drain);
     }
 }
