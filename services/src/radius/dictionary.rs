@@ -47,6 +47,9 @@ const REPLY: &[(&str, u8, ValueForm)] = &[
     ("Framed-IPv6-Route", 99, Text),
     ("Framed-IPv6-Pool", 100, Text),
     ("Framed-IPv6-Address", 168, Ipv6),
+    ("DNS-Server-IPv6-Address", 169, Ipv6),
+    ("Delegated-IPv6-Prefix-Pool", 171, Text),
+    ("Stateful-IPv6-Address-Pool", 172, Text),
 ];
 
 // Attributes that only the server or a client sets: User-Password, CHAP-Password, State, Proxy-State, CHAP-Challenge,
@@ -148,6 +151,9 @@ mod tests {
         assert_eq!(text("Termination-Action", "RADIUS-Request"), Ok((29, vec![0, 0, 0, 1])));
         assert_eq!(text("Class", "0x00ff"), Ok((25, vec![0, 255])));
         assert_eq!(text("Attr-26", "0x0000000901"), Ok((26, vec![0, 0, 0, 9, 1])));
+        assert_eq!(text("DNS-Server-IPv6-Address", "::1").map(|(number, _)| number), Ok(169));
+        assert_eq!(text("Delegated-IPv6-Prefix-Pool", "a"), Ok((171, b"a".to_vec())));
+        assert_eq!(text("Stateful-IPv6-Address-Pool", "a"), Ok((172, b"a".to_vec())));
         assert_eq!(text("Login-IPv6-Host", "::1").map(|(number, bytes)| (number, bytes[15])), Ok((98, 1)));
     }
 
