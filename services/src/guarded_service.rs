@@ -21,6 +21,8 @@ pub struct GuardedService<S> {
     allowed: Vec<Net>,
     // Whether requests from servers' ports are answered, too.
     servers: bool,
+    // Whether the service never replies.
+    silent: bool,
     // Set after the start if the kernel chose the port.
     own_port: Arc<AtomicU16>,
     refusals: Arc<RefusalCounters>,
@@ -29,7 +31,7 @@ pub struct GuardedService<S> {
 impl<S> GuardedService<S> {
     /// Answers loopback, lab, private and link-local sources, or only `allowed` if there are any.
     pub fn new(inner: S, allowed: Vec<Net>, own_port: Arc<AtomicU16>) -> Self {
-        Self { inner, allowed, servers: false, own_port, refusals: Arc::default() }
+        Self { inner, allowed, servers: false, silent: false, own_port, refusals: Arc::default() }
     }
 
     /// Counts refused requests in `refusals`.
@@ -47,12 +49,21 @@ impl<S> GuardedService<S> {
         self
     }
 
+    /// Passes datagrams without a source address (0.0.0.0, such as those of DHCP clients), too. For services that never reply.
+    #[must_use]
+    pub fn without_replies(mut self) -> Self {
+        self.silent = true;
+        self
+    }
+
     fn refusal(&self, source: SocketAddr) -> Option<RefusalReason> {
         let is_allowed = if self.allowed.is_empty() {
             linerate_networks::is_near(source.ip())
         } else {
             self.allowed.iter().any(|net| net.contains(source.ip()))
         };
+        // The kernel sends to 0.0.0.0 and :: by loopback, so the reply would reach this host.
+        let is_allowed = is_allowed && (self.silent || !source.ip().to_canonical().is_unspecified());
         let is_client_port =
             source.port() >= FIRST_CLIENT_PORT && source.port() != self.own_port.load(Ordering::Relaxed);
         match (is_allowed, is_client_port || self.servers) {
@@ -97,6 +108,17 @@ mod tests {
         let guard = GuardedService::new(Echo, Vec::new(), Arc::new(AtomicU16::new(123))).with_servers();
         assert_eq!(guard.refusal("127.0.0.1:123".parse().expect("an address")), None);
         assert!(guard.refusal("8.8.8.8:123".parse().expect("an address")).is_some());
+    }
+
+    #[test]
+    fn sources_without_an_address_get_no_reply_in_any_network() {
+        let networks = ["0.0.0.0/0", "::/0"].map(|net| net.parse().expect("a network"));
+        let guard = GuardedService::new(Echo, networks.into(), Arc::new(AtomicU16::new(7000)));
+        for source in ["0.0.0.0:4000", "[::]:4000", "[::ffff:0.0.0.0]:4000"] {
+            let source = source.parse().expect("an address");
+            assert_eq!(guard.refusal(source), Some(RefusalReason::Network), "{source}");
+            assert_eq!(guard.clone().without_replies().refusal(source), None, "{source}");
+        }
     }
 
     #[test]

@@ -374,12 +374,13 @@ impl ServerArguments {
         }
         let own_port = Arc::new(AtomicU16::new(self.bind.port()));
         let allowed_networks = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
-        let (servers, port) = (admission.servers, Arc::clone(&own_port));
+        let (servers, silent, port) = (admission.servers, admission.silent, Arc::clone(&own_port));
         let refusals = Arc::clone(&admission.refusals);
         let guarded = move |worker| {
             let guarded_service =
                 GuardedService::new(service(worker), allowed_networks.clone(), Arc::clone(&port))
                     .with_refusals(Arc::clone(&refusals));
+            let guarded_service = if silent { guarded_service.without_replies() } else { guarded_service };
             if servers { guarded_service.with_servers() } else { guarded_service }
         };
         let server = GuardedService::start_server(builder.prepare()?, Box::new(guarded))?;
