@@ -41,15 +41,14 @@ const LONGEST: usize = 4096;
 /// [`SteeringError::TooLong`] for a table that requires more than 4096 instructions.
 pub fn program(table: &CpuTable) -> Result<Vec<CbpfInstruction>, SteeringError> {
     let pairs = table.pairs();
-    let default_slot = table.default_slot().unwrap_or(BY_HASH);
     let mut program = vec![statement(LOAD, CPU)];
     if (0u32..).zip(&pairs).all(|(number, pair)| *pair == (number, number)) {
         // Before Linux 6.8 there is room for a tree of 363 CPUs only (net.core.optmem_max).
         let operand = pairs.len() as u32;
         program.push(CbpfInstruction { code: IF_AT_LEAST, jump_true: 0, jump_false: 1, operand });
-        program.extend([statement(RETURN, default_slot), statement(RETURN_LOADED, 0)]);
+        program.extend([statement(RETURN, BY_HASH), statement(RETURN_LOADED, 0)]);
     } else {
-        emit(&pairs, default_slot, &mut program);
+        emit(&pairs, &mut program);
     }
     if program.len() > LONGEST {
         return Err(SteeringError::TooLong { cpus: pairs.len(), instructions: program.len() });
@@ -78,13 +77,13 @@ fn statement(code: u16, operand: u32) -> CbpfInstruction {
     CbpfInstruction { code, jump_true: 0, jump_false: 0, operand }
 }
 
-fn emit(pairs: &[(u32, u32)], default_slot: u32, program: &mut Vec<CbpfInstruction>) {
+fn emit(pairs: &[(u32, u32)], program: &mut Vec<CbpfInstruction>) {
     match pairs {
-        [] => program.push(statement(RETURN, default_slot)),
+        [] => program.push(statement(RETURN, BY_HASH)),
         [(cpu, slot)] => {
             program.push(CbpfInstruction { code: IF_EQUAL, jump_true: 0, jump_false: 1, operand: *cpu });
             program.push(statement(RETURN, *slot));
-            program.push(statement(RETURN, default_slot));
+            program.push(statement(RETURN, BY_HASH));
         }
         _ => {
             let (low, high) = pairs.split_at(pairs.len() / 2);
@@ -97,9 +96,9 @@ fn emit(pairs: &[(u32, u32)], default_slot: u32, program: &mut Vec<CbpfInstructi
             });
             let jump = program.len();
             program.push(statement(JUMP, 0));
-            emit(low, default_slot, program);
+            emit(low, program);
             program[jump].operand = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
-            emit(high, default_slot, program);
+            emit(high, program);
         }
     }
 }
@@ -139,18 +138,13 @@ mod tests {
                 prop::collection::btree_map(0u32..2000, 0usize..600, 1..700),
                 (1u32..2000).prop_map(|cpus| (0..cpus).map(|cpu| (cpu, cpu as usize)).collect()),
             ],
-            default in prop::option::of(0usize..600),
             other_cpus in prop::collection::vec(any::<u32>(), 20),
         ) {
-            let mut table = CpuTable::from_pairs(slots.clone())?;
-            if let Some(slot) = default {
-                table.set_default(slot)?;
-            }
-            let program = program(&table)?;
+            let program = program(&CpuTable::from_pairs(slots.clone())?)?;
             let neighbours = slots.keys().flat_map(|cpu| [cpu.wrapping_sub(1), *cpu, cpu + 1]);
             for cpu in neighbours.chain(other_cpus) {
                 let (result, steps) = interpret(&program, cpu);
-                let expected = slots.get(&cpu).copied().or(default).map_or(BY_HASH, |slot| slot as u32);
+                let expected = slots.get(&cpu).map_or(BY_HASH, |slot| *slot as u32);
                 prop_assert_eq!(result, expected, "on CPU {}", cpu);
                 prop_assert!(steps <= 3 + 2 * (slots.len().ilog2() as usize + 1), "{} steps", steps);
             }

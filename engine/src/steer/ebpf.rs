@@ -89,15 +89,12 @@ fn add_member(
     }
 }
 
-// The slot of every CPU from 0. A default needs an entry for every possible CPU, so the table is
-// then as long as the kernel's largest (CONFIG_NR_CPUS is at most 8192).
+// The slot of every CPU from 0; CONFIG_NR_CPUS is at most 8192.
 fn slots_by_cpu(table: &CpuTable) -> Vec<u32> {
     const LARGEST: u32 = 8192;
     let pairs = table.pairs();
-    let listed_length =
-        pairs.iter().map(|(cpu, _)| cpu + 1).filter(|length| *length <= LARGEST).max().unwrap_or(1);
-    let length = if table.default_slot().is_some() { LARGEST } else { listed_length };
-    let mut slots = vec![table.default_slot().unwrap_or(NONE); length as usize];
+    let length = pairs.iter().map(|(cpu, _)| cpu + 1).filter(|length| *length <= LARGEST).max().unwrap_or(1);
+    let mut slots = vec![NONE; length as usize];
     for (cpu, slot) in pairs {
         if let Some(entry) = slots.get_mut(cpu as usize) {
             *entry = slot;
@@ -111,11 +108,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_by_cpu_contains_table_slots_and_the_default() -> Result<(), SteeringError> {
-        let mut table = CpuTable::from_pairs([(3, 1), (1, 0), (4_000_000_000, 2)])?;
+    fn slots_by_cpu_contains_table_slots() -> Result<(), SteeringError> {
+        let table = CpuTable::from_pairs([(3, 1), (1, 0), (4_000_000_000, 2)])?;
         assert_eq!(slots_by_cpu(&table), [NONE, 0, NONE, 1]);
-        table.set_default(2)?;
-        assert_eq!(slots_by_cpu(&table)[..5], [2, 0, 2, 1, 2]);
         Ok(())
     }
 }

@@ -9,7 +9,6 @@ use super::error::SteeringError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuTable {
     slots: BTreeMap<u32, u32>,
-    default: Option<u32>,
 }
 
 impl CpuTable {
@@ -28,7 +27,7 @@ impl CpuTable {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn from_pairs(pairs: impl IntoIterator<Item = (u32, usize)>) -> Result<Self, SteeringError> {
-        let mut table = Self { slots: BTreeMap::new(), default: None };
+        let mut table = Self { slots: BTreeMap::new() };
         for (cpu, slot) in pairs {
             table.insert(cpu, slot)?;
         }
@@ -44,22 +43,6 @@ impl CpuTable {
         }
     }
 
-    /// Sets the slot of all CPUs that are not in the table. Without it the kernel's hash selects a
-    /// socket for them.
-    ///
-    /// # Errors
-    /// A slot above 65,535, the limit of a reuseport group.
-    pub fn set_default(&mut self, slot: usize) -> Result<(), SteeringError> {
-        self.default = Some(slot_number(slot)?);
-        Ok(())
-    }
-
-    /// The slot for a CPU; `None` if the kernel's hash selects the socket.
-    #[must_use]
-    pub fn slot_of(&self, cpu: u32) -> Option<usize> {
-        self.slots.get(&cpu).copied().or(self.default).map(|slot| slot as usize)
-    }
-
     /// The CPUs listed for a slot, ascending.
     #[must_use]
     pub fn cpus_of(&self, slot: usize) -> Vec<u32> {
@@ -67,16 +50,12 @@ impl CpuTable {
     }
 
     pub(super) fn highest_slot(&self) -> Option<usize> {
-        self.slots.values().copied().chain(self.default).max().map(|slot| slot as usize)
+        self.slots.values().copied().max().map(|slot| slot as usize)
     }
 
     /// Pairs of CPU and slot, ascending by CPU.
     pub(super) fn pairs(&self) -> Vec<(u32, u32)> {
         self.slots.iter().map(|(cpu, slot)| (*cpu, *slot)).collect()
-    }
-
-    pub(super) fn default_slot(&self) -> Option<u32> {
-        self.default
     }
 }
 
@@ -103,15 +82,5 @@ mod tests {
     #[test]
     fn table_without_cpus_is_an_error() {
         assert!(matches!(CpuTable::new(&[[0u32; 0]; 2]), Err(SteeringError::Empty)));
-    }
-
-    #[test]
-    fn unlisted_cpus_get_the_default_slot_or_none() -> Result<(), SteeringError> {
-        let mut table = CpuTable::new(&[[7], [3]])?;
-        assert_eq!((table.slot_of(7), table.slot_of(3), table.slot_of(0)), (Some(0), Some(1), None));
-        table.set_default(1)?;
-        assert_eq!(table.slot_of(0), Some(1));
-        assert_eq!(table.cpus_of(1), [3]);
-        Ok(())
     }
 }
