@@ -46,7 +46,7 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-pub use cbpf::{CbpfInstruction, program};
+pub use cbpf::program;
 pub use error::SteeringError;
 pub use table::CpuTable;
 

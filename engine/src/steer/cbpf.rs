@@ -6,19 +6,6 @@ use super::error::SteeringError;
 use super::table::CpuTable;
 use crate::sys::option;
 
-/// One instruction of classic BPF (`struct sock_filter`, include/uapi/linux/filter.h).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CbpfInstruction {
-    /// Operation.
-    pub code: u16,
-    /// Instructions to skip if a comparison holds.
-    pub jump_true: u8,
-    /// Instructions to skip if it does not hold.
-    pub jump_false: u8,
-    /// Operand.
-    pub operand: u32,
-}
-
 const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
 const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
@@ -39,13 +26,12 @@ const LONGEST: usize = 4096;
 ///
 /// # Errors
 /// [`SteeringError::TooLong`] for a table that requires more than 4096 instructions.
-pub fn program(table: &CpuTable) -> Result<Vec<CbpfInstruction>, SteeringError> {
+pub fn program(table: &CpuTable) -> Result<Vec<libc::sock_filter>, SteeringError> {
     let pairs = table.pairs();
     let mut program = vec![statement(LOAD, CPU)];
     if (0u32..).zip(&pairs).all(|(number, pair)| *pair == (number, number)) {
         // Before Linux 6.8 there is room for a tree of 363 CPUs only (net.core.optmem_max).
-        let operand = pairs.len() as u32;
-        program.push(CbpfInstruction { code: IF_AT_LEAST, jump_true: 0, jump_false: 1, operand });
+        program.push(comparison(IF_AT_LEAST, pairs.len() as u32));
         program.extend([statement(RETURN, BY_HASH), statement(RETURN_LOADED, 0)]);
     } else {
         emit(&pairs, &mut program);
@@ -57,47 +43,38 @@ pub fn program(table: &CpuTable) -> Result<Vec<CbpfInstruction>, SteeringError> 
 }
 
 pub(super) fn attach(socket: &impl AsFd, table: &CpuTable) -> Result<(), SteeringError> {
-    let program: Vec<libc::sock_filter> = program(table)?
-        .into_iter()
-        .map(|CbpfInstruction { code, jump_true, jump_false, operand }| libc::sock_filter {
-            code,
-            jt: jump_true,
-            jf: jump_false,
-            k: operand,
-        })
-        .collect();
-    option::attach_reuseport_cbpf(socket, &program).map_err(|source| match source.raw_os_error() {
+    option::attach_reuseport_cbpf(socket, &program(table)?).map_err(|source| match source.raw_os_error() {
         Some(libc::EINVAL) => SteeringError::NotReuseport,
         Some(libc::ENOMEM) => SteeringError::NoRoom { cpus: table.pairs().len() },
         _ => SteeringError::Kernel { what: "SO_ATTACH_REUSEPORT_CBPF (Linux 4.5)", source },
     })
 }
 
-fn statement(code: u16, operand: u32) -> CbpfInstruction {
-    CbpfInstruction { code, jump_true: 0, jump_false: 0, operand }
+fn statement(code: u16, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt: 0, jf: 0, k }
 }
 
-fn emit(pairs: &[(u32, u32)], program: &mut Vec<CbpfInstruction>) {
+// Skips the next instruction unless the comparison holds.
+fn comparison(code: u16, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt: 0, jf: 1, k }
+}
+
+fn emit(pairs: &[(u32, u32)], program: &mut Vec<libc::sock_filter>) {
     match pairs {
         [] => program.push(statement(RETURN, BY_HASH)),
         [(cpu, slot)] => {
-            program.push(CbpfInstruction { code: IF_EQUAL, jump_true: 0, jump_false: 1, operand: *cpu });
+            program.push(comparison(IF_EQUAL, *cpu));
             program.push(statement(RETURN, *slot));
             program.push(statement(RETURN, BY_HASH));
         }
         _ => {
             let (low, high) = pairs.split_at(pairs.len() / 2);
             // A comparison skips at most 255 instructions, so the way to the upper half is an unconditional jump.
-            program.push(CbpfInstruction {
-                code: IF_AT_LEAST,
-                jump_true: 0,
-                jump_false: 1,
-                operand: high[0].0,
-            });
+            program.push(comparison(IF_AT_LEAST, high[0].0));
             let jump = program.len();
             program.push(statement(JUMP, 0));
             emit(low, program);
-            program[jump].operand = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
+            program[jump].k = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
             emit(high, program);
         }
     }
@@ -110,21 +87,21 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// What the kernel would make of the program on a CPU; also how many instructions it took.
-    fn interpret(program: &[CbpfInstruction], cpu: u32) -> (u32, usize) {
+    fn interpret(program: &[libc::sock_filter], cpu: u32) -> (u32, usize) {
         let (mut at, mut accumulator, mut steps) = (0, 0, 0);
         loop {
-            let CbpfInstruction { code, jump_true, jump_false, operand } = program[at];
+            let libc::sock_filter { code, jt, jf, k } = program[at];
             (at, steps) = (at + 1, steps + 1);
-            let mut jump = |holds: bool| at += usize::from(if holds { jump_true } else { jump_false });
+            let mut jump = |holds: bool| at += usize::from(if holds { jt } else { jf });
             match code {
                 LOAD => {
-                    assert_eq!(operand, 0xffff_f024);
+                    assert_eq!(k, 0xffff_f024);
                     accumulator = cpu;
                 }
-                IF_EQUAL => jump(accumulator == operand),
-                IF_AT_LEAST => jump(accumulator >= operand),
-                JUMP => at += operand as usize,
-                RETURN => return (operand, steps),
+                IF_EQUAL => jump(accumulator == k),
+                IF_AT_LEAST => jump(accumulator >= k),
+                JUMP => at += k as usize,
+                RETURN => return (k, steps),
                 RETURN_LOADED => return (accumulator, steps),
                 other => panic!("no such instruction: {other:#x}"),
             }
