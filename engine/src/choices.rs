@@ -1,13 +1,10 @@
 //! Choices of a builder: sockets, system calls, CPUs.
 
-use serde::{Deserialize, Serialize};
-
 use crate::steer::SteeringProgram;
 use crate::sys::bpf::XdpMode;
 
 /// How workers share sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SocketMode {
     /// One socket for all workers, which contend with each other and with softirqs for its lock.
     Shared,
@@ -19,8 +16,7 @@ pub enum SocketMode {
 }
 
 /// How workers call the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// One `recvfrom` and one `sendto` per transaction (`recvmsg` and `sendmsg` on a wildcard address).
     Recvfrom,
@@ -55,8 +51,7 @@ impl Default for Backend {
 }
 
 /// The CPUs of workers.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum WorkerPinning {
     /// Chosen by the scheduler.
     #[default]
@@ -73,8 +68,7 @@ pub enum WorkerPinning {
 /// memory for the frames (`RLIMIT_MEMLOCK`, or `CAP_IPC_LOCK`). An interface with another XDP program is not served.
 /// [`Server::xdp`](crate::Server::xdp) reports the interfaces served, [`Server::fallbacks`](crate::Server::fallbacks) the
 /// reasons for others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AfXdpSettings {
     /// Frames per queue, a power of two from 128 to 65,536: half for packets to come, half for replies. A frame has 2048 bytes,
     /// or 4096 if the interface's MTU is above 1500.

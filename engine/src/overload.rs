@@ -8,8 +8,6 @@ mod shares;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 pub(crate) use admission::{AdmissionControl, AdmissionPolicy, Unlimited};
 pub(crate) use credit::{AdmissionCredit, WorkerCredit};
 pub(crate) use guard::{AttachedGuard, receive_buffer};
@@ -20,13 +18,11 @@ pub use guard::{GuardCounts, GuardReport, GuardedInterface};
 /// Without a policy, the kernel takes CPU time from the workers to receive packets (receive livelock): the more packets
 /// arrive, the fewer are answered. The default is no policy; [`protect`](Self::protect) enables everything. A policy does not
 /// change settings of the device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverloadPolicy {
     /// The requests that are dropped if too many wait.
     pub shed: ShedPolicy,
     /// Longest wait of a request with [`ShedPolicy::Oldest`]. Default: 250 ms.
-    #[serde(rename = "shed_after_seconds", with = "seconds")]
     pub shed_after: Duration,
     /// Refuses requests at the interface while enough requests wait. Default: `None`.
     pub guard: Option<XdpGuard>,
@@ -59,8 +55,7 @@ impl OverloadPolicy {
 }
 
 /// The requests that are dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ShedPolicy {
     /// Requests that arrive while the receive buffer is full, as the kernel does.
     #[default]
@@ -81,8 +76,7 @@ pub enum ShedPolicy {
 /// [`Server::fallbacks`](crate::Server::fallbacks) has the reason.
 ///
 /// With many drivers, attaching an XDP program resets the queues, which takes the link down for a moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpGuard {
     /// The interfaces on which requests arrive. Default: all interfaces that are up and have an
     /// address of the server, except loopback, ports of a bridge or bond that is guarded itself,
@@ -96,10 +90,8 @@ pub struct XdpGuard {
     /// unless [`Builder::receive_buffer`](crate::Builder::receive_buffer) is set, it has room for 500,000 requests per
     /// second. Above capacity this is the latency. Below it, a burst or a pause of the worker that brings more work than
     /// this is refused in part, so a worker that shares its CPU with other programs needs more. Default: 5 ms.
-    #[serde(rename = "wait_seconds", with = "seconds")]
     pub wait: Duration,
     /// Time without a request taken by any worker after which everything passes. Default: 100 ms.
-    #[serde(rename = "open_after_seconds", with = "seconds")]
     pub open_after: Duration,
 }
 
@@ -119,8 +111,7 @@ impl Default for XdpGuard {
 /// is heavy. It may use only half of the places at the [`XdpGuard`]. Without a guard, the fastest
 /// source fills the receive buffer, and a worker sheds the requests of a heavy source while more
 /// requests wait. That helps if receiving a request costs less than answering it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceGrouping {
     /// Bits of an IPv4 address, 1 to 32. Default: 24.
     pub v4_prefix: u8,
@@ -151,20 +142,5 @@ impl SourceGrouping {
             // No IPv6 address in use begins with zeros, as an IPv4 address does here.
             std::net::IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 & v6_mask,
         }
-    }
-}
-
-/// A duration in JSON: seconds.
-mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
-
-    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(duration.as_secs_f64())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }

@@ -16,8 +16,7 @@ use crate::sys::option;
 ///
 /// With [`Do`](Self::Do) and [`Probe`](Self::Probe) the kernel sets Don't Fragment. Such replies need no IP identification,
 /// which saves the kernel some time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PathMtuDiscovery {
     /// The system's default (`net.ipv4.ip_no_pmtu_disc`).
     #[default]

@@ -44,8 +44,6 @@ mod table;
 
 use std::os::fd::AsFd;
 
-use serde::{Deserialize, Serialize};
-
 pub use cbpf::program;
 pub use error::SteeringError;
 pub use table::CpuTable;
@@ -53,8 +51,7 @@ pub use table::CpuTable;
 use crate::sys::option;
 
 /// The kind of program that picks the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SteeringProgram {
     /// `SO_ATTACH_REUSEPORT_CBPF`: Linux 4.5 for UDP, 4.6 for TCP. Needs no privilege.
     Cbpf,
