@@ -72,11 +72,6 @@ impl RefusalCounters {
 
 impl RefusalCounts {
     #[must_use]
-    pub fn count_of(&self, refusal: RefusalReason) -> u64 {
-        self.0[refusal as usize]
-    }
-
-    #[must_use]
     pub fn since(&self, earlier: &RefusalCounts) -> RefusalCounts {
         RefusalCounts(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
     }

@@ -38,6 +38,7 @@ const RESERVED_BYTES: usize = 1024;
 /// Attributes have their names of RFC 2865. `Attr-N = "0x..."` is any other, by its number.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserDatabase {
+    // Smaller networks first.
     clients: Vec<RadiusClient>,
     users: HashMap<Vec<u8>, RadiusUser>,
 }
@@ -170,20 +171,9 @@ impl UserDatabase {
         self.clients.iter().find(|client| client.network.contains(address))
     }
 
-    /// Smaller networks first.
-    #[must_use]
-    pub fn clients(&self) -> &[RadiusClient] {
-        &self.clients
-    }
-
     #[must_use]
     pub fn user(&self, name: &[u8]) -> Option<&RadiusUser> {
         self.users.get(name)
-    }
-
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.users.len()
     }
 }
 
@@ -270,13 +260,13 @@ password = "b"
         assert_eq!(secret("192.0.2.9"), Some(&b"narrow"[..]));
         assert_eq!(secret("::ffff:192.0.2.8"), Some(&b"wide"[..]));
         assert_eq!(secret("192.0.3.8"), None);
-        assert!(users.clients()[1].signature_required && !users.clients()[0].signature_required);
+        assert!(users.clients[1].signature_required && !users.clients[0].signature_required);
         let alice = users.user(b"alice").unwrap();
         assert_eq!(alice.password, b"wonderland");
         // Numbers and texts in the file's order.
         let numbers: Vec<u8> = alice.reply.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [27, 18, 18, 25]);
-        assert_eq!((users.count(), users.user(b"carol").is_none()), (2, true));
+        assert_eq!((users.users.len(), users.user(b"carol").is_none()), (2, true));
         assert!(!format!("{users:?}").contains("wonderland"));
     }
 
