@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
-    Backend, Counts, GuardReport, OverloadPolicy, RunningServer, SendFailures, Server, ShedPolicy,
-    SocketMode, SteeringProgram, WorkerPinning, XdpMode, XdpReport,
+    Backend, Counts, GuardReport, OverloadPolicy, PathMtuDiscovery, RunningServer, SendFailures, Server,
+    ShedPolicy, SocketMode, SteeringProgram, WorkerPinning, XdpMode, XdpReport,
 };
 use linerate_host::{CpuSet, Host};
 use linerate_networks::Net;
@@ -171,6 +171,8 @@ pub(crate) struct AdmissionArgs {
     pub(crate) servers: bool,
     // Longest answer, bytes; `None` for the engine's default.
     pub(crate) reply_bytes: Option<usize>,
+    /// Handling of replies longer than the path's MTU, without `--no-fragment`.
+    pub(crate) path_mtu: PathMtuDiscovery,
     /// Whether the protocol uses the receive time of each request.
     pub(crate) receive_times: bool,
     // Whether the protocol never replies.
@@ -349,6 +351,7 @@ impl ServerArguments {
             .max_request(self.request_bytes())
             .only_v6(self.only_v6)
             .receive_times(admission.receive_times)
+            .path_mtu_discovery(if self.no_fragment { PathMtuDiscovery::Do } else { admission.path_mtu })
             .overload(self.overload())
             .xdp_interfaces(&self.xdp.xdp_interface);
         if let Some(workers) = self.workers {
@@ -368,9 +371,6 @@ impl ServerArguments {
         }
         if let Some(bytes) = self.receive_buffer {
             builder = builder.receive_buffer(bytes);
-        }
-        if self.no_fragment {
-            builder = builder.path_mtu_discovery(linerate_engine::PathMtuDiscovery::Do);
         }
         let own_port = Arc::new(AtomicU16::new(self.bind.port()));
         let allowed_networks = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();

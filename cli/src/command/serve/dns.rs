@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use linerate_engine::PathMtuDiscovery;
 use linerate_services::dns::{
     ConnectionFilter, DnsRateLimit, DnsService, ServedZones, TcpServer, TcpSettings, UDP_SIZE, Zones,
 };
@@ -97,9 +98,13 @@ impl DnsServeArgs {
         // The reply buffer limits answers, too.
         let counts =
             move || ProtocolCounts { tcp: tcp.as_ref().map(TcpServer::counts), ..ProtocolCounts::default() };
+        // A forged ICMP message lowers the path's MTU, so that IPv4 replies are fragmented (RFC 9715). Replies up to this size
+        // fit the smallest MTU of IPv6. Longer ones need the path's MTU, because IPv6 routers do not fragment.
+        let path_mtu = if udp_size <= UDP_SIZE { PathMtuDiscovery::Omit } else { PathMtuDiscovery::System };
         let admission = AdmissionArgs {
             reply_bytes: Some(usize::from(udp_size).max(2048)),
             protocol_counts: Some(Box::new(counts)),
+            path_mtu,
             ..AdmissionArgs::default()
         };
         let refusals = Arc::clone(&admission.refusals);

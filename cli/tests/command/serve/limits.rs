@@ -89,6 +89,33 @@ fn dns_reports_requests_above_the_rate_limit() {
     assert!(errors.contains("above --rate-limit"), "{errors}");
 }
 
+// As after a forged ICMP message "fragmentation needed" (RFC 9715).
+#[test]
+fn dns_replies_are_not_fragmented_for_a_low_path_mtu() {
+    let Some(lab) = lab() else { return };
+    let (directory, zone) = zone();
+    directory.write("zone", format!("{ZONE}ns IN TXT {0} {0} {0}\n", "x".repeat(250)));
+    let (receiver, sender) = (&lab.links()[0].receiver, &lab.links()[0].sender);
+    let route = format!("route replace {} dev {} mtu 600", sender.ipv4[0], receiver.interface);
+    let output = run_on(lab.receiver(), "ip", &route.split(' ').collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", errors_of(&output));
+    // A second reply would be above the limit, which the server reports.
+    let arguments = ["dns", "--zone", &zone, "--no-tcp", "--rate-limit", "1", "--slip", "0"];
+    run_server(&lab, &arguments, |socket| {
+        let query =
+            [&QUERY[..10], b"\0\x01", &QUERY[12..30], b"\x10\0\x01\0\0\x29\x04\xd0\0\0\0\0\0\0"].concat();
+        let mut reply = [0; 1232];
+        for _ in 0..20 {
+            socket.send(&query).expect("sent");
+        }
+        assert!(socket.recv(&mut reply).expect("a reply") > 750);
+        let counters = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("counters");
+        let ip: Vec<&str> = counters.lines().filter_map(|line| line.strip_prefix("Ip: ")).collect();
+        let reassembled = ip[0].split(' ').position(|name| name == "ReasmReqds").expect("a counter");
+        assert_eq!(ip[1].split(' ').nth(reassembled), Some("0"), "fragments: {counters}");
+    });
+}
+
 #[test]
 fn echo_answers_other_datagrams_only_with_any() {
     let Some(lab) = lab() else { return };
