@@ -263,7 +263,7 @@ impl Builder {
 
     /// Checks the settings, opens and binds the sockets and steers them. From then on requests
     /// queue; no request is answered before [`Server::start`]. Privileges for ports, buffers and
-    /// eBPF are required here and not later.
+    /// eBPF are required here and not later; a lower [`nice`](Self::nice) requires `CAP_SYS_NICE` at the start.
     ///
     /// # Errors
     /// Settings that contradict each other or do not fit this machine, a port or an address that is
