@@ -1,5 +1,6 @@
 //! Packets that the path loses or changes, and their place in the outcome.
 
+use std::net::IpAddr;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -94,4 +95,22 @@ fn requests_that_the_own_queue_drops_are_the_generators_limit() {
     assert!(dropped > 0 && dropped <= outcome.lost, "{outcome:?}");
     let is_reason = |reason: &BoundReason| matches!(reason, BoundReason::RequestsDropped { .. });
     assert!(outcome.self_watch.bound_because.iter().any(is_reason), "{outcome:?}");
+}
+
+#[test]
+fn each_target_is_sent_requests_from_the_source_address_of_its_own_route() {
+    const TEST: &str = "each_target_is_sent_requests_from_the_source_address_of_its_own_route";
+    let Some(scene) = Scene::new(TEST) else { return };
+    let ends =
+        [(scene.lab().receiver(), &scene.link().receiver), (&scene.lab().senders()[0], &scene.link().sender)];
+    for (number, (host, end)) in (1..).zip(ends) {
+        if !runs(TEST, host, &format!("ip address add 10.43.2.{number}/24 dev {}", end.interface)) {
+            return;
+        }
+    }
+    let targets = ["198.18.0.1:7", "10.43.2.1:7"].map(|target| target.parse().unwrap());
+    let options = GeneratorOptions { targets: targets.to_vec(), ..scene.options(targets[0], 4) };
+    let Some(generator) = scene.generator_of(options) else { return };
+    let own = scene.link().sender.ipv4[0];
+    assert_eq!(generator.describe().sources, [IpAddr::from(own), "10.43.2.2".parse().unwrap()]);
 }

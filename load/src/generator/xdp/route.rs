@@ -58,25 +58,27 @@ impl FlowRoutes {
         let find_path = |target: IpAddr, source: Option<IpAddr>| {
             netlink::path_to(&host, target, source).map_err(|error| GeneratorError::xdp(error.to_string()))
         };
-        let mut sources: Vec<IpAddr> = options.sources.clone();
-        sources.retain(|source| source.is_ipv4() == v4);
+        let mut sources: Vec<Option<IpAddr>> = options.sources.iter().copied().map(Some).collect();
+        sources.retain(|source| source.is_some_and(|ip| ip.is_ipv4() == v4));
         if sources.is_empty() {
-            sources.push(find_path(options.targets[0].ip(), None)?.source);
+            // The kernel's choice for each target.
+            sources.push(None);
         }
         let ports = ports::choose_ports(options, sources.len())?;
         let mut ways = Vec::with_capacity(options.flows);
         let mut common_path: Option<RoutePath> = None;
         // Flows with equal addresses share a route.
-        let mut paths: HashMap<(IpAddr, IpAddr), RoutePath> = HashMap::new();
+        let mut paths: HashMap<(IpAddr, Option<IpAddr>), RoutePath> = HashMap::new();
         for id in 0..options.flows {
             let target = options.targets[id % options.targets.len()];
             let row = id / sources.len();
             let source = sources[(id + row) % sources.len()];
             let path = match paths.entry((target.ip(), source)) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(find_path(target.ip(), Some(source))?),
+                Entry::Vacant(entry) => entry.insert(find_path(target.ip(), source)?),
             };
             let first_path = common_path.get_or_insert_with(|| path.clone());
+            first_path.mtu = first_path.mtu.min(path.mtu);
             if (first_path.index, first_path.vlan) != (path.index, path.vlan) {
                 return Err(GeneratorError::xdp(format!(
                     "targets by several ways ({} and {}): frames leave by one interface and VLAN, give targets of one",
@@ -85,7 +87,7 @@ impl FlowRoutes {
                 )));
             }
             ways.push(FlowRoute {
-                from: SocketAddr::new(source, ports[row]),
+                from: SocketAddr::new(path.source, ports[row]),
                 to: target,
                 from_mac: path.source_mac,
                 to_mac: path.next_hop_mac,
