@@ -1,6 +1,6 @@
 //! The plan of a slot, which both backends carry out.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::options::GeneratorOptions;
@@ -30,8 +30,13 @@ pub(super) struct SlotSpan {
 
 impl SlotSpan {
     /// Starts at the requested time, or as soon as `lead_ns` allows.
-    pub(super) fn new(slot: &LoadSlot, epoch: u32, lead_ns: u64) -> Result<Self, GeneratorError> {
-        let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
+    pub(super) fn new(
+        slot: &LoadSlot,
+        epoch: u32,
+        lead_ns: u64,
+        cancel: &AtomicBool,
+    ) -> Result<Self, GeneratorError> {
+        let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns, cancel)?;
         let duration_ns = clock::whole_ns(slot.duration);
         let interval_ns = slot.interval_length().map_or(0, clock::whole_ns);
         Ok(SlotSpan { epoch, start_ns, start_realtime_ns, duration_ns, interval_ns })

@@ -135,7 +135,7 @@ impl Generator for SocketGenerator {
         self.epoch = self.epoch.wrapping_add(1);
         let (flows, threads) = (self.options.flows, self.threads.len());
         let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows.div_ceil(threads) as u64;
-        let span = SlotSpan::new(slot, self.epoch, lead_ns)?;
+        let span = SlotSpan::new(slot, self.epoch, lead_ns, &self.options.cancel)?;
         let plans = SlotPlan::for_threads(slot, span, (flows, threads), self.options.timeout, pace::tick_ns);
         let Some((reports, intervals)) = self.run_all(&plans, &span, observer) else {
             // Messages of the other threads must not count as messages of the next slot.

@@ -174,7 +174,7 @@ impl Generator for XdpGenerator {
         let lead_ns = LEAD_NS
             + FLOW_LEAD_NS * self.program.flows.len() as u64
             + ROW_LEAD_NS * self.program.rows.len() as u64;
-        let span = SlotSpan::new(slot, self.epoch, lead_ns)?;
+        let span = SlotSpan::new(slot, self.epoch, lead_ns, &self.options.cancel)?;
         let plans = self.plans(slot, span);
         if let Some(judge) = &self.judge {
             judge.begin(span.start_ns);
