@@ -107,12 +107,13 @@ impl fmt::Display for SshHost {
 }
 
 /// A connection that is shared with other uses (`ControlMaster`) would not end with this process, and would have its own
-/// timeouts. Options before these on the command line have precedence.
+/// timeouts. An XDP generator can take its link down for seconds when it starts, so ssh waits for 14 s.
+/// Options before these on the command line have precedence.
 const SSH_OPTIONS: [&str; 11] = [
     "BatchMode=yes",
     "ConnectTimeout=10",
     "ServerAliveInterval=2",
-    "ServerAliveCountMax=3",
+    "ServerAliveCountMax=6",
     "ControlMaster=no",
     "ControlPath=none",
     "ForwardAgent=no",
