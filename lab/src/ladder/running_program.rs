@@ -76,10 +76,7 @@ impl RunningProgram {
         };
         let (pid, started) =
             server.processes.first().map_or((0, 0), |process| (process.pid, process.started));
-        let command = host.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let command = command.split_terminator('\0').map(str::to_owned).collect();
-        let recipe =
-            ServerRecipe::of_running(&server.name, command, port, &config.workload.source.to_string());
+        let recipe = ServerRecipe::of_running(&server.name, port, &config.workload.source.to_string());
         let processes = server.processes.iter().map(|process| process.pid).collect();
         let program = Self { name: server.name, pid, started, processes, query, recipe };
         Ok((program, SocketAddr::new(*address, port), path))

@@ -142,12 +142,12 @@ impl ServerRecipe {
         })
     }
 
-    /// A server that runs already, for a report.
-    pub(crate) fn of_running(name: &str, command: Vec<String>, port: u16, workload: &str) -> Self {
+    /// A server that runs already, for a report. Its arguments can have passwords, so they are left out.
+    pub(crate) fn of_running(name: &str, port: u16, workload: &str) -> Self {
         Self {
             name: name.to_owned(),
             about: "a running server".to_owned(),
-            command,
+            command: vec![name.to_owned()],
             port,
             workload: workload.to_owned(),
             ..Self::default()

@@ -159,7 +159,7 @@ fn the_baseline_is_described_as_what_was_measured() {
         let outcome = run_config(&mut FakeTestbed::new(by_sharing), &config).expect("a report");
         outcome.report.steps[0].what.clone()
     };
-    let nsd = ServerRecipe::of_running("nsd", Vec::new(), 53, "echo");
+    let nsd = ServerRecipe::of_running("nsd", 53, "echo");
     assert!(what(None).starts_with("One worker per CPU"));
     assert!(what(Some(nsd)).starts_with("The server with one worker"));
 }
