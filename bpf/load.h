@@ -174,7 +174,7 @@ struct row {
     __u64 unsolicited;
     __u64 late;
     __u64 nobody;        // ICMP port unreachable messages
-    __u64 rejected;      // other ICMP destination unreachable messages
+    __u64 rejected;      // other ICMP messages about requests
     __u64 fragments;     // first fragments of replies
     __u64 unverified;    // replies that could not be passed to user space
     __u64 verdicts;      // replies passed to user space

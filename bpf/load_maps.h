@@ -32,8 +32,8 @@
 // From linux/icmp.h and linux/icmpv6.h, which include headers that the BPF target lacks.
 #define ICMP_DEST_UNREACH 3
 #define ICMP_PORT_UNREACH 3
-#define ICMP_FRAG_NEEDED 4
 #define ICMPV6_DEST_UNREACH 1
+#define ICMPV6_PKT_TOOBIG 2
 #define ICMPV6_PORT_UNREACH 4
 
 const volatile struct settings settings;

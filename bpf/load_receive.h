@@ -330,15 +330,16 @@ INLINE void note_fragment(struct row *row, const __u8 *ip, const __u8 *end) {
         row->fragments++;
 }
 
-// Counts a message about a request of a flow that was not delivered. The caller passes the message to
-// the stack, like all packets that are not replies.
+// Counts a message about a request of a flow that was not delivered, for example because it exceeds
+// the MTU behind a router. The caller passes the message to the stack, like all packets that are not
+// replies.
 INLINE void note_icmp(struct row *row, const __u8 *ip, const __u8 *end) {
     struct datagram outer, inner;
     const __u8 *icmp = read_ip(ip, end, settings.ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP, &outer);
     if (!icmp || icmp + 8 > end)
         return;
-    if (settings.ipv6 ? icmp[0] != ICMPV6_DEST_UNREACH
-                      : icmp[0] != ICMP_DEST_UNREACH || icmp[1] == ICMP_FRAG_NEEDED)
+    if (settings.ipv6 ? icmp[0] != ICMPV6_DEST_UNREACH && icmp[0] != ICMPV6_PKT_TOOBIG
+                      : icmp[0] != ICMP_DEST_UNREACH)
         return;
     const __u8 *udp = read_ip(icmp + 8, end, IPPROTO_UDP, &inner);
     __u32 number;

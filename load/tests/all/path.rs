@@ -11,7 +11,7 @@ use linerate_load::{BoundReason, LoadWorkload};
 use linerate_testkit::skip;
 
 use crate::scene::Scene;
-use crate::service::{assert_balanced, rate, slot};
+use crate::service::{PAYLOAD, assert_balanced, rate, slot};
 
 /// Runs a command on a host of the lab. False, after a SKIP message, if it fails.
 fn runs(test: &'static str, host: &LabHost, command: &str) -> bool {
@@ -28,21 +28,32 @@ fn runs(test: &'static str, host: &LabHost, command: &str) -> bool {
 #[test]
 fn requests_rejected_by_a_router_count_as_sent_and_rejected() {
     const TEST: &str = "requests_rejected_by_a_router_count_as_sent_and_rejected";
-    // The kernel limits the messages to one sender, so each backend has a lab.
-    for uses_xdp in [false, true] {
+    // Sockets learn the path MTU instead. The kernel limits the messages to one sender, so each case
+    // has a lab.
+    for (uses_xdp, v4, exceeds_mtu) in
+        [(false, true, false), (true, true, false), (true, true, true), (true, false, true)]
+    {
         let Some(scene) = Scene::new(TEST) else { return };
+        if !scene.families().contains(&v4) {
+            continue;
+        }
         let (sender, receiver) = (&scene.lab().senders()[0], scene.lab().receiver());
-        let route = format!("ip route add 10.9.9.9 via {}", scene.receiver(true).ip());
+        let target: IpAddr = if v4 { "10.9.9.9" } else { "fd09::9" }.parse().unwrap();
+        let end = &scene.link().sender;
+        let back: IpAddr = if v4 { end.ipv4[0].into() } else { end.ipv6[0].into() };
+        let small = format!("ip route add {target} via {back} mtu lock 1300");
+        let prohibit = format!("ip route add prohibit {target}");
         for (host, command) in [
-            (sender, route.as_str()),
-            (receiver, "ip route add prohibit 10.9.9.9"),
-            (receiver, "sysctl -qw net.ipv4.ip_forward=1"),
+            (sender, format!("ip route add {target} via {}", scene.receiver(v4).ip()).as_str()),
+            (receiver, if exceeds_mtu { &small } else { &prohibit }),
+            (receiver, "sysctl -qew net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"),
         ] {
             if !runs(TEST, host, command) {
                 return;
             }
         }
-        let options = scene.options("10.9.9.9:7".parse().unwrap(), 3);
+        let workload = LoadWorkload::Echo { payload_bytes: if exceeds_mtu { 1_400 } else { PAYLOAD } };
+        let options = GeneratorOptions { workload, ..scene.options((target, 7).into(), 3) };
         let mut generator = if uses_xdp {
             let Some(generator) = scene.generator_of(options) else { return };
             generator

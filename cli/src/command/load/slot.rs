@@ -153,7 +153,9 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
         .collect();
     if outcome.send_errors.rejected > 0 {
         let rejected = format::grouped(outcome.send_errors.rejected);
-        warnings.push(format!("a firewall or router on the path rejected {rejected} requests (ICMP)"));
+        warnings.push(format!(
+            "a firewall or router on the path rejected {rejected} requests (ICMP); they may exceed its MTU"
+        ));
     }
     if outcome.fragmented > 0 {
         let fragmented = format::grouped(outcome.fragmented);
