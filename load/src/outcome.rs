@@ -393,7 +393,7 @@ impl fmt::Display for BoundReason {
                 write!(f, "the generator's own sockets dropped {:.2} % of the replies", ratio * 100.0)
             }
             BoundReason::RequestsDropped { ratio } => {
-                write!(f, "the queue of this host's interface dropped {:.2} % of the requests", ratio * 100.0)
+                write!(f, "queues of this host dropped up to {:.2} % of the requests", ratio * 100.0)
             }
             BoundReason::TagsUsedUp { ratio } => write!(
                 f,

@@ -290,7 +290,10 @@ fn unanswered(outcome: &SlotOutcome, workload: &str) -> String {
         (watch.receive_drops, "replies dropped by the generator's own sockets"),
         (outcome.send_errors.refused, "refused by ICMP: nobody listened"),
         (outcome.send_errors.rejected, "rejected on the way (ICMP)"),
-        (outcome.self_watch.send_drops, "dropped by the queue of this host's interface"),
+        (
+            outcome.self_watch.send_drops,
+            "dropped by queues of this host, or as many packets of other programs",
+        ),
         (outcome.fragmented, "replies in fragments, which only --backend socket counts"),
         (outcome.corrupt, "replies corrupt"),
         (outcome.late, "replies to earlier requests, too late"),
