@@ -2,9 +2,9 @@
 
 mod recipe;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,10 @@ const BIND_POLL: Duration = Duration::from_millis(20);
 /// Time from SIGTERM to SIGKILL.
 const TERMINATION: Duration = Duration::from_secs(2);
 const OUTPUT_LINES: usize = 3;
+/// Bytes of the output that are read for an error.
+const OUTPUT_TAIL: usize = 4096;
+/// A server can write a line per request, often to a directory in memory.
+const MAX_OUTPUT: u64 = 1 << 20;
 
 /// Why a server program cannot be used. One line; the last lines of its output are part of it.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +50,7 @@ pub struct ServerProgram {
     name: String,
     child: LabChild,
     workers: usize,
-    output: PathBuf,
+    output: File,
 }
 
 impl ServerProgram {
@@ -64,9 +68,9 @@ impl ServerProgram {
             |why: String| ProgramError::NotStarted { program: recipe.name.clone(), why: one_line(&why) };
         let (program, arguments) = recipe.write(values)?;
         let output = values.directory.join("linerate-output");
-        let open_log = || File::options().create(true).append(true).open(&output);
-        let (stdout, stderr) = open_log()
-            .and_then(|stdout| Ok((stdout, open_log()?)))
+        let output = File::options().create(true).read(true).append(true).open(output);
+        let (output, stdout, stderr) = output
+            .and_then(|output| Ok((output.try_clone()?, output.try_clone()?, output)))
             .map_err(|error| start_error(error.to_string()))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(values.directory);
@@ -114,13 +118,19 @@ impl ServerProgram {
         self.workers
     }
 
-    /// Fails if the program has ended.
+    /// Fails if the program has ended. Empties the file of its output if that is long.
     ///
     /// # Errors
     /// [`ProgramError::Ended`] with its status and last output.
     pub fn check(&mut self) -> Result<(), ProgramError> {
         let end_status = match self.child.wait_at_most(Duration::ZERO) {
-            Ok(None) => return Ok(()),
+            Ok(None) => {
+                if self.output_length() > MAX_OUTPUT {
+                    // A failure does not concern the measurement.
+                    let _ = self.output.set_len(0);
+                }
+                return Ok(());
+            }
             Ok(Some(status)) if status.success() => {
                 "ended with status 0; if it went to the background, use its option to stay in the foreground"
                     .to_owned()
@@ -134,8 +144,10 @@ impl ServerProgram {
     /// The last lines of its output, for an error: `; its last output: ...`, or nothing.
     #[must_use]
     pub fn last_output(&self) -> String {
-        let bytes = fs::read(&self.output).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let mut bytes = [0; OUTPUT_TAIL];
+        let tail_start = self.output_length().saturating_sub(OUTPUT_TAIL as u64);
+        let count = self.output.read_at(&mut bytes, tail_start).unwrap_or(0);
+        let text = String::from_utf8_lossy(bytes.get(..count).unwrap_or_default());
         let mut lines: Vec<&str> = text.lines().rev().filter(|line| !line.trim().is_empty()).collect();
         lines.truncate(OUTPUT_LINES);
         lines.reverse();
@@ -143,6 +155,10 @@ impl ServerProgram {
             [] => String::new(),
             lines => format!("; its last output: {}", one_line(&lines.join(" / "))),
         }
+    }
+
+    fn output_length(&self) -> u64 {
+        self.output.metadata().map_or(0, |metadata| metadata.len())
     }
 
     /// Ends the server and every process that it left in the host's network namespace.
@@ -169,5 +185,26 @@ fn one_line(text: &str) -> String {
 impl From<io::Error> for RecipeError {
     fn from(error: io::Error) -> Self {
         Self::Unwritable(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn long_output_of_a_running_server_is_discarded() {
+        let child = Command::new("sleep").arg("600").spawn().and_then(LabChild::new).expect("it starts");
+        let output = tempfile::tempfile().expect("a file");
+        let mut log = output.try_clone().expect("a descriptor");
+        let mut server = ServerProgram { name: "chatty".to_owned(), child, workers: 1, output };
+        log.write_all(&b"query\n".repeat(1 << 18))
+            .and_then(|()| log.write_all(b"a\nb\nlast\n"))
+            .expect("a log");
+        assert_eq!(server.last_output(), "; its last output: a / b / last");
+        server.check().expect("it runs");
+        assert_eq!((server.output_length(), server.last_output().as_str()), (0, ""));
     }
 }
