@@ -283,10 +283,11 @@ impl BoostWatch<'_> {
             return Ok(None);
         }
         let plan = fix::without_effective_changes(plan::make(server, path, self.choice).plan);
-        match fix::fix(self.host, &self.tune, &plan)? {
-            FixOutcome::Busy => self.warn("another process holds the journal: waiting for it".into()),
-            FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
-            FixOutcome::Done { done, refused } => {
+        match fix::fix(self.host, &self.tune, &plan) {
+            Err(error) if error.is_passing() => self.warn(format!("{error} (it is tried again)")),
+            Err(error) => return Err(error),
+            Ok(FixOutcome::Undone) => return Ok(Some(WatchEvent::Undone)),
+            Ok(FixOutcome::Done { done, refused }) => {
                 self.needs_fix = false;
                 fix::refresh_server(self.host, server);
                 self.last_warning = None;
@@ -311,5 +312,56 @@ impl BoostWatch<'_> {
             self.last_warning = Some(why.clone());
             (self.tell)(WatchEvent::NotDone { why });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_host::Scope;
+
+    use super::*;
+    use crate::transaction::{TuneStart, TuneTransaction};
+
+    #[test]
+    fn watch_tries_again_after_the_journal_could_not_be_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = StateStore::at(directory.path());
+        let host = Host::scripted(
+            [("/proc/sys/kernel/random/boot_id", "boot-1\n"), ("/sys/devices/system/cpu/online", "0-1\n")]
+                .map(|(path, text)| (path.to_owned(), text.to_owned())),
+        );
+        let mut writer = store.lock().expect("locked");
+        let tune = TuneTransaction::begin(&mut writer, &host, TuneStart::new("boost", Vec::new()));
+        tune.and_then(|tune| tune.end(None)).expect("made");
+        drop(writer);
+        let mut events = Vec::new();
+        let mut watch = BoostWatch {
+            host: &host,
+            tune: JournaledTune::of(&store, 1),
+            wanted: &ServerQuery { port: Some(7), pid: None, interfaces: Vec::new() },
+            choice: &BoostChoice::default(),
+            pins: &[],
+            stop: &|| false,
+            tell: &mut |event| events.push(event),
+            known: Some((plan::sample::echo(2, "0-1"), PacketPath::observe(&host, &Scope::default()))),
+            sample: ServerSample::default(),
+            dead: Vec::new(),
+            looks: LookSchedule::default(),
+            needs_fix: true,
+            waiting: Vec::new(),
+            last_warning: None,
+        };
+        // Like a full disk: the plan of the changes cannot be saved.
+        let plans = directory.path().join("plans");
+        std::fs::write(&plans, "").expect("written");
+        for _ in 0..2 {
+            assert!(matches!(watch.fix(), Ok(None)) && watch.needs_fix);
+        }
+        std::fs::remove_file(&plans).expect("removed");
+        assert!(matches!(watch.fix(), Ok(None)) && !watch.needs_fix);
+        let warnings = events.iter().filter(|event| {
+            matches!(event, WatchEvent::NotDone { why } if why.contains("plans") && why.contains("again"))
+        });
+        assert_eq!(warnings.count(), 1, "{events:?}");
     }
 }

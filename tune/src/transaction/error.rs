@@ -54,3 +54,16 @@ pub enum TuneError {
         path: String,
     },
 }
+
+impl TuneError {
+    /// Whether the same call may succeed later: when the disk has space, another process releases the
+    /// journal, or another tune is confirmed or undone.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            TuneError::Journal(error) => {
+                !matches!(error, JournalError::NotOurs { .. } | JournalError::Newer { .. })
+            }
+            error => matches!(error, TuneError::Pending { .. }),
+        }
+    }
+}

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::TunePlan;
-use crate::journal::JournalError;
 use crate::transaction::{ChangeOutcome, TuneError, TuneTransaction};
 use linerate_host::setting::SteeringTable;
 use linerate_host::{CpuSet, Host, Known, Setting, SettingValue};
@@ -15,8 +14,6 @@ use crate::boost::ObservedServer;
 pub(super) enum FixOutcome {
     /// All changes were tried: those made and those refused, in words.
     Done { done: Vec<String>, refused: Vec<String> },
-    /// Another process holds the journal: try again.
-    Busy,
     /// The tune was undone.
     Undone,
 }
@@ -28,11 +25,7 @@ pub(super) fn fix(host: &Host, tune: &JournaledTune<'_>, plan: &TunePlan) -> Res
     if plan.changes.is_empty() {
         return Ok(FixOutcome::Done { done, refused });
     }
-    let mut writer = match tune.store.lock() {
-        Ok(writer) => writer,
-        Err(JournalError::Busy { .. }) => return Ok(FixOutcome::Busy),
-        Err(error) => return Err(error.into()),
-    };
+    let mut writer = tune.store.lock()?;
     let mut transaction = match TuneTransaction::reopen(&mut writer, host, tune.tune, plan) {
         Ok(transaction) => transaction,
         Err(TuneError::UndoneAlready { .. }) => return Ok(FixOutcome::Undone),
