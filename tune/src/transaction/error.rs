@@ -33,7 +33,8 @@ pub enum TuneError {
     NoGuard { why: String },
     #[error("nothing to confirm: no tune waits for it")]
     NothingToConfirm,
-    /// A tune whose time is over, or whose program died before it made all changes.
+    /// A tune whose time is over, whose program died before it made all changes, or whose undo was
+    /// begun.
     #[error("too late to confirm tune {tune}: it is being undone, or will be by the next `undo`")]
     TooLate { tune: u64 },
     #[error(

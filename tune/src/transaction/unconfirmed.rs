@@ -69,7 +69,8 @@ pub fn confirm<T: ChangeTarget>(
     };
     let tune = writer.tunes().iter().rev().find(is_waiting).ok_or(TuneError::NothingToConfirm)?;
     let id = tune.begun.tune;
-    if due(tune, &boot_id(target.host())?, boot_seconds(), false).is_some() {
+    // An undo that was killed or partly refused does not make the rest stay.
+    if tune.undo.is_some() || due(tune, &boot_id(target.host())?, boot_seconds(), false).is_some() {
         return Err(TuneError::TooLate { tune: id });
     }
     writer.append(JournalRecord::Confirmed { tune: id })?;

@@ -139,6 +139,17 @@ fn unconfirmed_tune_blocks_other_tunes_and_is_undone_after_its_deadline() {
 }
 
 #[test]
+#[test]
+fn tune_with_a_refused_undo_cannot_be_confirmed() {
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    fake.behave(&setting(0), Manner::ObeysOnce);
+    let until = Some(UndoDeadline::Confirmed { boot_seconds: boot_seconds() + 1000 });
+    tune(&scratch, &fake, TuneStart { until, ..begin() }, &setting(0), "5");
+    undo(&mut scratch.lock(), &fake, None, Asked).expect("journalled");
+    let error = confirm(&mut scratch.lock(), &fake, None).expect_err("half undone");
+    assert!(matches!(error, TuneError::TooLate { tune: 1 }), "{error}");
+}
+
 fn a_tune_is_due_after_its_deadline_or_if_its_maker_is_gone() {
     use UndoDeadline::{Confirmed, Maker, Time};
     use UndoReason::{Died, Expired, Unconfirmed};

@@ -101,7 +101,14 @@ pub(crate) fn is_undone(
         }
         if recorded_tune.undo.is_some_and(|undo| undo.ended) {
             drop(progress_line);
-            status_line!("Tune {tune} is undone: {} has the reason.", state_dir.command("history"));
+            if recorded_tune.is_undone() {
+                status_line!("Tune {tune} is undone: {} has the reason.", state_dir.command("history"));
+            } else {
+                let undo = state_dir.command(&format!("undo {tune}"));
+                status_line!(
+                    "Tune {tune} is undone except for settings that the host refused: {undo} tries again."
+                );
+            }
             return Ok(true);
         }
         let remaining = deadline.saturating_sub(boot_seconds());
