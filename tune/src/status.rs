@@ -207,7 +207,8 @@ impl StatusReader<'_> {
             persisted: tune.persisted,
             can_resume: earlier_boot == Some(false)
                 && !is_running
-                && resumable(self.tunes).is_some_and(|resumable| resumable.begun.tune == begun.tune),
+                && resumable(self.tunes).is_some_and(|resumable| resumable.begun.tune == begun.tune)
+                && self.journal.has_plan(begun.tune),
             settings: tune
                 .tracked
                 .iter()

@@ -138,6 +138,12 @@ impl Journal {
         super::tune::tunes(&self.entries, &self.damage)
     }
 
+    /// Whether the plan of a tune can be read, so that the tune can be resumed.
+    pub fn has_plan(&self, tune: u64) -> bool {
+        let store = self.path.parent().map(StateStore::at);
+        store.is_some_and(|store| store.plan(tune).is_ok_and(|plan| plan.is_some()))
+    }
+
     pub fn tune(&self, number: u64) -> Option<RecordedTune> {
         self.tunes().into_iter().find(|tune| tune.begun.tune == number)
     }

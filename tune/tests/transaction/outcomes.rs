@@ -41,6 +41,7 @@ fn refused_write_reports_the_host_error_and_keeps_the_old_value() {
         drop(writer);
         let status = status(&scratch, &fake);
         assert_eq!(status.tunes[0].state, TuneState::BrokeOff { why: why.clone() });
+        assert!(!status.tunes[0].can_resume, "it has no plan");
         assert_eq!(status.tunes[0].settings[0].state, SettingState::InEffect);
         assert_eq!(status.tunes[0].settings[1].state, SettingState::NotMade { why: Some(why) });
         let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
@@ -139,7 +140,6 @@ fn unconfirmed_tune_blocks_other_tunes_and_is_undone_after_its_deadline() {
 }
 
 #[test]
-#[test]
 fn tune_with_a_refused_undo_cannot_be_confirmed() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     fake.behave(&setting(0), Manner::ObeysOnce);
@@ -150,6 +150,7 @@ fn tune_with_a_refused_undo_cannot_be_confirmed() {
     assert!(matches!(error, TuneError::TooLate { tune: 1 }), "{error}");
 }
 
+#[test]
 fn a_tune_is_due_after_its_deadline_or_if_its_maker_is_gone() {
     use UndoDeadline::{Confirmed, Maker, Time};
     use UndoReason::{Died, Expired, Unconfirmed};

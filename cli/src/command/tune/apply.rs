@@ -11,8 +11,8 @@ use clap::Args;
 use linerate_host::{Diagnosis, Host, Known, PacketPath, Severity};
 use linerate_tune::TunePlan;
 use linerate_tune::guard::TuneGuard;
-use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
+use linerate_tune::journal::{RecordedTune, StateStore};
 use linerate_tune::measure::{ChangeMeasurement, MeasuredService};
 use linerate_tune::plan::ChangeImpact;
 use linerate_tune::report::{RemainingFinding, TuneApplyReport};
@@ -437,7 +437,7 @@ impl TuneTask {
     }
 }
 
-/// Undoes overdue tunes. Fails if another tune is unfinished, unless it is resumed.
+/// Undoes overdue tunes. Fails if another tune of this boot is unfinished, unless it is resumed.
 pub(crate) fn check_unfinished_tunes(
     store: &StateStore,
     host: &Host,
@@ -448,13 +448,54 @@ pub(crate) fn check_unfinished_tunes(
     for undo_report in transaction::undo_overdue(&mut writer, host)? {
         status_line!("overdue: {}", view::tune::undo_summary(&undo_report));
     }
-    let Some(last_tune) = writer.tunes().last() else { return Ok(()) };
-    let number = last_tune.begun.tune;
-    ensure!(
-        resume || !(last_tune.ended.is_none() && last_tune.is_open()),
-        "tune {number} was not finished because its program died: {} finishes it, {} undoes it",
-        state_dir.command("apply --resume"),
-        state_dir.command(&format!("undo {number}"))
-    );
-    Ok(())
+    let boot = host.read("/proc/sys/kernel/random/boot_id")?;
+    let is_unfinished = |tune: &&RecordedTune| {
+        let is_of_earlier_boot = tune.begun.is_of_earlier_boot(boot.trim()) == Some(true);
+        tune.ended.is_none() && tune.is_open() && !is_of_earlier_boot
+    };
+    let last_tune = writer.tunes().last().filter(|_| !resume);
+    let Some(tune) = last_tune.filter(is_unfinished) else { return Ok(()) };
+    let number = tune.begun.tune;
+    let resume = match store.plan(number) {
+        Ok(Some(_)) => format!("{} finishes it, ", state_dir.command("apply --resume")),
+        _ => String::new(),
+    };
+    let undo = state_dir.command(&format!("undo {number}"));
+    bail!("tune {number} was not finished because its program died: {resume}{undo} undoes it")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+    use linerate_host::{Setting, SettingValue};
+
+    use super::*;
+
+    #[test]
+    fn unfinished_tune_blocks_others_until_the_next_boot_and_without_a_plan_is_not_to_be_resumed() {
+        const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+        let directory = tempfile::tempdir().expect("a directory");
+        let argv = ["apply".as_ref(), "--state-dir".as_ref(), directory.path().as_os_str()];
+        let matches = StateDirArgs::augment_args(clap::Command::new("apply")).get_matches_from(argv);
+        let state_dir = StateDirArgs::from_arg_matches(&matches).expect("arguments");
+        let store = state_dir.store();
+        let files = [(BOOT, "boot-1\n"), ("/proc/sys/net/core/rmem_max", "1\n")];
+        let host = Host::scripted(files.map(|(path, text)| (path.to_owned(), text.to_owned())));
+        let plan = TunePlan::default();
+        for (plan, value) in [(None, "2"), (Some(&plan), "3")] {
+            host.write(BOOT, "boot-1\n").expect("scripted");
+            let mut writer = store.lock().expect("locked");
+            let start = TuneStart { plan, ..TuneStart::new("boost", Vec::new()) };
+            let mut tune = TuneTransaction::begin(&mut writer, &host, start).expect("begun");
+            let setting = Setting::sysctl("net.core.rmem_max");
+            tune.change(&host, &setting, &SettingValue::new(value)).expect("journalled");
+            // Its program dies.
+            drop(writer);
+            let check = || check_unfinished_tunes(&store, &host, &state_dir, false);
+            let error = check().expect_err("unfinished").to_string();
+            assert!(error.contains("undo") && error.contains("--resume") == plan.is_some(), "{error}");
+            host.write(BOOT, "boot-2\n").expect("scripted");
+            check().expect("the boot ended its changes");
+        }
+    }
 }
