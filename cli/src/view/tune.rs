@@ -151,7 +151,7 @@ impl CommandResult for UndoReport {
     }
 }
 
-/// `full` includes restored settings.
+/// `full` includes restored settings, and those that ended with their process.
 pub(crate) fn undo(envelope: &Envelope<UndoReport>, full: bool) -> Document {
     let report = &envelope.result;
     let mut document = envelope.new_document("Undone tune", undo_summary(report));
@@ -167,7 +167,11 @@ pub(crate) fn undo(envelope: &Envelope<UndoReport>, full: bool) -> Document {
         "settings have their original values",
     )];
     document.notes.extend(undo_notes(report));
-    let rows = report.settings.iter().filter(|setting| full || !setting.outcome.is_back());
+    let is_expected = |setting: &&UndoneSetting| match setting.outcome {
+        UndoOutcome::Gone { .. } => setting.setting.is_of_process(),
+        _ => setting.outcome.is_back(),
+    };
+    let rows = report.settings.iter().filter(|setting| full || !is_expected(setting));
     document.sections = vec![Section::new("Settings").with(rows.map(undo_fact).collect::<Vec<_>>())];
     document
 }
@@ -316,7 +320,7 @@ pub(super) fn status_section(tune: &TuneStatus, command: TuneCommand<'_>, full: 
     if tune.persisted {
         facts.push(Fact::new("persists", "its settings are applied again at boot"));
     }
-    let settings = tune.settings.iter().filter(|setting| full || !is_as_left(&setting.state));
+    let settings = tune.settings.iter().filter(|setting| full || !is_as_left(setting));
     facts.extend(settings.map(setting_fact));
     let undo = command(&format!("undo {number}"));
     if tune.can_resume {
@@ -418,8 +422,13 @@ fn setting_fact(setting: &SettingStatus) -> Fact {
     Fact::new(label, text)
 }
 
-fn is_as_left(state: &SettingState) -> bool {
-    matches!(state, SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. })
+fn is_as_left(setting: &SettingStatus) -> bool {
+    match setting.state {
+        SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. } => true,
+        // Servers replace their workers.
+        SettingState::Gone { .. } => setting.setting.is_of_process(),
+        _ => false,
+    }
 }
 
 impl CommandResult for TuneHistory {

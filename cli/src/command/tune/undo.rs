@@ -23,7 +23,7 @@ pub(super) struct TuneUndoArgs {
     /// Number of the tune [default: the latest in effect]
     #[arg(value_name = "ID")]
     id: Option<u64>,
-    /// Print restored settings, too
+    /// Print restored settings, and those that ended with their process, too
     #[arg(long)]
     full: bool,
     /// Write what became of each setting as JSON; - is standard output

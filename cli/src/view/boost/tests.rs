@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_tune::boost::replicas::{CopyState, ReplicaSetState};
 use linerate_tune::boost::report::BoostedServerState;
-use linerate_tune::status::{TuneState, TuneStatus};
+use linerate_tune::journal::record::{UndoOutcome, UndoReason};
+use linerate_tune::status::{SettingState, SettingStatus, TuneState, TuneStatus};
+use linerate_tune::transaction::{UndoReport, UndoneSetting};
 
 use super::*;
 use crate::origin::HostSummary;
@@ -177,4 +179,27 @@ fn an_active_boost_shows_its_counters_and_problems() {
     let none =
         BoostStatusReport { boosts: Vec::new(), replicas: Known::Value(Vec::new()), ..status_report() };
     assert_eq!(status_text(none), "No boost is in effect.\n");
+}
+
+#[test]
+fn settings_that_ended_with_their_process_are_only_counted_unless_all_are_shown() {
+    let setting = linerate_host::Setting::ThreadCpus { pid: 7, tid: 8, started: 1 };
+    let (name, why) = ("thread 8".to_owned(), "it has ended".to_owned());
+    let original = linerate_host::SettingValue::new("0-3");
+    let outcome = UndoOutcome::Gone { why: why.clone() };
+    let (from, to, now, state) = (None, None, None, SettingState::Gone { why });
+    let mut active = status_report();
+    active.boosts[0].tune.settings =
+        vec![SettingStatus { setting: setting.clone(), name: name.clone(), from, to, now, state }];
+    let settings = vec![UndoneSetting { setting, name, renamed_from: None, original, outcome }];
+    let (why, earlier_boot, damaged_lines) = (UndoReason::Asked, false, Vec::new());
+    let undone = UndoReport { tune: 3, why, earlier_boot, settings, damaged_lines };
+    let active = Envelope::new(HostSummary::default(), None, active);
+    let undone = Envelope::new(HostSummary::default(), None, undone);
+    for full in [false, true] {
+        for document in [status(&active, &default_command, full), crate::view::tune::undo(&undone, full)] {
+            let text = plain_text(&document);
+            assert!(text.contains("1 gone") && text.contains("thread 8") == full, "{text}");
+        }
+    }
 }
