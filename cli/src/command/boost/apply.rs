@@ -192,7 +192,8 @@ impl BoostRun {
             Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
             None => TuneTransaction::begin(&mut writer, &self.host, tune_start)?,
         };
-        let tune_run = TuneRun::new(&self.host, &self.interrupt, self.apply_args.keep_going, until);
+        let tune_run =
+            TuneRun::new(&self.host, &self.interrupt, self.apply_args.keep_going, transaction.until());
         let (applied_tune, guard) =
             tune_run.complete(transaction, &self.target.state_dir, |tune_run, transaction| {
                 tune_run.apply_plan(transaction, plan)
