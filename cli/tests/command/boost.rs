@@ -171,28 +171,31 @@ fn watch_boosts_a_restarted_server_again_and_ends_when_the_boost_is_undone() {
     host.end_servers();
     let pid = serve_plain(&mut host).to_string();
     let mut command = host.boost(&["apply", "--pid", &pid, "--yes", "--anyway", "--watch", "--look", "0.5"]);
+    command.args(["--until-confirmed", "1h"]);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watch = command.spawn().expect("the command starts");
     let mut lines = lines_of(&mut watch.stderr);
     let mut expect_line = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");
-    // Only the boost of the running server is in effect, with all of its settings.
+    // Only the boost of the running server is in effect, with all of its settings. Returns its deadline.
     let assert_in_effect = |host: &BoostServersTestHost, tune: u64| {
         let status = document_of(&boost(host, &["status", "--json", "-"]));
         let boosts = status["result"]["boosts"].as_array().expect("boosts");
         assert_eq!((boosts.len(), &boosts[0]["tune"]), (1, &Value::from(tune)), "{boosts:?}");
         let settings = boosts[0]["settings"].as_array().expect("settings");
         assert!(settings.iter().all(|setting| setting["state"] == "in-effect"), "{settings:#?}");
+        boosts[0]["until"].clone()
     };
     expect_line("tune 1 is closed: its server has ended");
     expect_line("Tune 2 is watched");
-    assert_in_effect(&host, 2);
+    let until = assert_in_effect(&host, 2);
+    assert!(until["confirmed"].is_object(), "{until}");
 
     host.end_servers();
     expect_line("waiting for it to start again");
     serve_plain(&mut host);
     expect_line("tune 2 is closed: its server has ended");
     expect_line("Tune 3 is watched");
-    assert_in_effect(&host, 3);
+    assert_eq!(assert_in_effect(&host, 3), until, "the restart defers no deadline");
     expect(&host, 0, &["undo", "--port", PORT]);
     expect_line("the boost was undone");
     assert!(watch.wait().expect("it ends").success());

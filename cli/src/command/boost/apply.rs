@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use linerate_host::delivery::FlowWatch;
 use linerate_host::{Host, Known, PacketPath, Scope};
 use linerate_tune::boost::answers;
@@ -11,9 +11,10 @@ use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer};
 use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::boost::replicas;
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
+use linerate_tune::boost::watch::WatchEvent;
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::measure::MeasuredService;
-use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
+use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport, boot_seconds};
 
 use super::arguments::{BoostApplyArgs, BoostTargetArgs};
 use super::boosts;
@@ -28,7 +29,7 @@ use crate::command::tune::measure_args::StartedMeasurement;
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
-use crate::output::{self, OutputTarget};
+use crate::output::{self, OutputTarget, print_status};
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view;
@@ -100,7 +101,8 @@ impl BoostRun {
             return Ok(ExitCode::from(1));
         }
         let measurement = self.begin_measurement(&discovered.result.server, load.as_ref())?;
-        let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
+        let (mut applied_tune, flows) =
+            self.apply_changes(&discovered, self.apply_args.lasting.deadline())?;
         let (status, is_kept) = self.report(&discovered, &mut applied_tune, flows.as_ref(), measurement)?;
         drop(load);
         if !is_kept || applied_tune.broke_off.is_some() {
@@ -169,9 +171,9 @@ impl BoostRun {
     fn apply_changes(
         &self,
         discovered: &Envelope<BoostPlanReport>,
+        until: Option<UndoDeadline>,
     ) -> Result<(AppliedTune<'_>, Option<FlowWatch>)> {
         let plan = &discovered.result.boost.plan;
-        let until = self.apply_args.lasting.deadline();
         let mut flows = self.watch_flows(&discovered.result.server)?;
         let store = self.target.state_dir.store();
         // After a measurement the changes must not end half made because another process holds the lock.
@@ -258,7 +260,7 @@ impl BoostRun {
                         &self.target.state_dir.store(),
                         applied_tune,
                         |tune| self.undo(tune, UndoReason::Measured),
-                        || Ok(self.apply_changes(discovered)?.0),
+                        || Ok(self.apply_changes(discovered, self.apply_args.lasting.deadline())?.0),
                     )?,
                     Err(reason) => (Known::unknown(reason), None),
                 };
@@ -373,12 +375,20 @@ impl BoostRun {
                 server.port
             );
             let Some(discovered) = self.await_restart(server)? else { return Ok(status) };
-            let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
+            let ended_boost = self.target.state_dir.store().read()?.tune(tune);
+            let ended_boost = ended_boost.context("the journal lost the tune")?;
+            let Some(until) = boosts::deadline_after_restart(&ended_boost, boot_seconds()) else {
+                print_status(&view::boost::event(&WatchEvent::Undone));
+                return Ok(status);
+            };
+            let (mut applied_tune, flows) = self.apply_changes(&discovered, until)?;
             let no_measurement = Err("the server was started again".to_owned());
             let is_kept;
             (status, is_kept) =
                 self.report(&discovered, &mut applied_tune, flows.as_ref(), no_measurement)?;
-            if !is_kept {
+            // The guard of a tune that changed nothing has ended.
+            let is_unguarded = until.is_some() && applied_tune.run.until.is_none();
+            if !is_kept || is_unguarded {
                 return Ok(status);
             }
             tune = applied_tune.id;

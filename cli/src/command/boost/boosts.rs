@@ -6,7 +6,7 @@ use linerate_host::{Host, Setting};
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::boost::discovery::ServerGroup;
 use linerate_tune::boost::plan::BoostChoice;
-use linerate_tune::journal::record::UndoReason;
+use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::journal::tune::TrackedSetting;
 use linerate_tune::journal::{Journal, JournalWriter, RecordedTune, StateStore};
 use linerate_tune::plan::PlannedChange;
@@ -151,6 +151,16 @@ pub(super) fn close_ended(writer: &mut JournalWriter, host: &Host, server: &Obse
     Ok(())
 }
 
+/// When the boost of a restarted server undoes itself, after `tune` boosted it before. The outer `None`:
+/// not again, because the tune was undone or its time was over while the server was down.
+pub(super) fn deadline_after_restart(tune: &RecordedTune, boot_seconds: u64) -> Option<Option<UndoDeadline>> {
+    let until = tune.begun.until.filter(|until| !(tune.confirmed && until.takes_confirmation()));
+    let is_over = until.and_then(UndoDeadline::boot_seconds).is_some_and(|end| end <= boot_seconds);
+    // A boost is closed as finished because its server has ended.
+    let is_undone = tune.undo.is_some_and(|undo| undo.why != UndoReason::Finished);
+    (!is_over && !is_undone).then_some(until)
+}
+
 fn port_of(setting: &Setting) -> Option<u16> {
     match setting {
         Setting::Steering { local, .. } => Some(local.port()),
@@ -179,7 +189,28 @@ fn belongs_to_process(setting: &Setting, process: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use linerate_tune::journal::tune::RecordedUndo;
+
     use super::*;
+
+    #[test]
+    fn restarted_server_is_boosted_until_the_first_deadline_unless_the_boost_was_undone() {
+        let deadline = UndoDeadline::Confirmed { boot_seconds: 10 };
+        for (until, confirmed, undo, now, expected) in [
+            (None, false, None, 10, Some(None)),
+            (Some(deadline), false, None, 9, Some(Some(deadline))),
+            (Some(deadline), true, None, 9, Some(None)),
+            (Some(deadline), true, Some(UndoReason::Finished), 11, Some(None)),
+            (Some(deadline), false, Some(UndoReason::Finished), 10, None),
+            (Some(UndoDeadline::Time { boot_seconds: 10 }), true, None, 10, None),
+            (None, false, Some(UndoReason::Asked), 10, None),
+        ] {
+            let undo = undo.map(|why| RecordedUndo { why, unix_seconds: 1, ended: true });
+            let mut tune = RecordedTune { confirmed, undo, ..RecordedTune::default() };
+            tune.begun.until = until;
+            assert_eq!(deadline_after_restart(&tune, now), expected, "{tune:?} {now}");
+        }
+    }
 
     #[test]
     fn boosts_are_recognised_by_the_first_word_of_the_goal() {
