@@ -196,6 +196,18 @@ fn watch_boosts_a_restarted_server_again_and_ends_when_the_boost_is_undone() {
     expect_line("tune 2 is closed: its server has ended");
     expect_line("Tune 3 is watched");
     assert_eq!(assert_in_effect(&host, 3), until, "the restart defers no deadline");
+    host.scene.expect(0, "confirm", &[]);
+
+    // A confirmed boost stays, and the watch waits for another tune.
+    host.end_servers();
+    expect_line("waiting for it to start again");
+    let file = host.scene.save("plan.json", host.scene.plan());
+    host.scene.apply(0, &file, &["--until-confirmed", "1h"]);
+    serve_plain(&mut host);
+    expect_line("tune 4 undoes itself unless it is confirmed");
+    host.scene.expect(0, "confirm", &[]);
+    expect_line("Tune 5 is watched");
+    assert_eq!(assert_in_effect(&host, 5), Value::Null);
     expect(&host, 0, &["undo", "--port", PORT]);
     expect_line("the boost was undone");
     assert!(watch.wait().expect("it ends").success());

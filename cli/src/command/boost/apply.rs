@@ -14,7 +14,7 @@ use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerif
 use linerate_tune::boost::watch::WatchEvent;
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::measure::MeasuredService;
-use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport, boot_seconds};
+use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, UndoReport, boot_seconds};
 
 use super::arguments::{BoostApplyArgs, BoostTargetArgs};
 use super::boosts;
@@ -177,7 +177,7 @@ impl BoostRun {
         let mut flows = self.watch_flows(&discovered.result.server)?;
         let store = self.target.state_dir.store();
         // After a measurement the changes must not end half made because another process holds the lock.
-        let mut writer = store.lock_waiting()?;
+        let mut writer = store.lock_waiting().map_err(TuneError::from)?;
         boosts::close_ended(&mut writer, &self.host, &discovered.result.server)?;
         let tune_start = TuneStart {
             goal: plan.goal.clone(),
@@ -374,14 +374,28 @@ impl BoostRun {
                 "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).",
                 server.port
             );
-            let Some(discovered) = self.await_restart(server)? else { return Ok(status) };
-            let ended_boost = self.target.state_dir.store().read()?.tune(tune);
-            let ended_boost = ended_boost.context("the journal lost the tune")?;
-            let Some(until) = boosts::deadline_after_restart(&ended_boost, boot_seconds()) else {
-                print_status(&view::boost::event(&WatchEvent::Undone));
-                return Ok(status);
+            let mut printed_error = None;
+            let (discovered, until, (mut applied_tune, flows)) = loop {
+                let Some(discovered) = self.await_restart(server)? else { return Ok(status) };
+                let ended_boost = self.target.state_dir.store().read()?.tune(tune);
+                let ended_boost = ended_boost.context("the journal lost the tune")?;
+                let Some(until) = boosts::deadline_after_restart(&ended_boost, boot_seconds()) else {
+                    print_status(&view::boost::event(&WatchEvent::Undone));
+                    return Ok(status);
+                };
+                match self.apply_changes(&discovered, until) {
+                    Ok(applied) => break (discovered, until, applied),
+                    Err(error) if error.downcast_ref().is_some_and(TuneError::is_passing) => {
+                        let text = error.to_string();
+                        if printed_error.as_ref() != Some(&text) {
+                            status_line!("It runs again and is not boosted yet: {text} (it is tried again)");
+                            printed_error = Some(text);
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+                self.interrupt.wait(Some(RESTART))?;
             };
-            let (mut applied_tune, flows) = self.apply_changes(&discovered, until)?;
             let no_measurement = Err("the server was started again".to_owned());
             let is_kept;
             (status, is_kept) =
