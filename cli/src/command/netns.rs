@@ -1,10 +1,11 @@
 //! `--netns`: the network namespace of a command.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
 use linerate_host::Host;
 use linerate_trace::delay::PortPlace;
@@ -96,7 +97,10 @@ fn open(name: &str) -> Result<File> {
     } else {
         format!("/run/netns/{name}")
     };
-    File::open(&path).with_context(|| {
-        format!("no network namespace '{name}' at {path}: `ip netns` and `lsns -t net` list the namespaces")
+    File::open(&path).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => anyhow!("cannot open network namespace '{name}' at {path}: {error}"),
+        _ => anyhow!(
+            "no network namespace '{name}' at {path}: `ip netns` and `lsns -t net` list the namespaces: {error}"
+        ),
     })
 }
