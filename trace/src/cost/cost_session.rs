@@ -11,7 +11,7 @@ use linerate_host::{CpuSet, Host, Known};
 use super::account::{AccountInput, KernelCpuTimes};
 use super::accounted_times::AccountedTimes;
 use super::cgroup;
-use super::cost_tables::{CountedCost, CountedSpan, ThreadTables};
+use super::cost_tables::{CountedCost, CountedSpan, InterruptCounts, ThreadTables};
 use super::pace::{LEAD_IN, PERIOD, TracePace};
 use super::path::{self, PathNames};
 use super::tracer::{CostTracer, TracePoint};
@@ -330,14 +330,9 @@ impl CostSession {
     /// Measures interrupt time outside the tracepoints once, if there were enough interrupts to
     /// matter. Returns a note for the reader.
     fn measure_untraced(&mut self, is_last: bool) -> Result<Option<String>, TraceError> {
-        let interrupts_of =
-            |span: &CountedSpan| span.reading.totals.packet_irqs.sum() + span.reading.totals.other_irqs.sum();
-        let counts = self.counted.cpus.iter().map(|(cpu, span)| (cpu, interrupts_of(span)));
-        let Some((&cpu, count)) = counts.max_by_key(|(_, count)| *count) else { return Ok(None) };
-        let elapsed = self.counted.cpus.get(&cpu).map_or(1, |span| span.elapsed_ns.max(1));
-        if (count as f64 * DEAR_INTERRUPT_NS) / elapsed as f64 <= WORTH_MEASURING {
+        let Some((cpu, _)) = most_interrupts(&self.counted.cpus, InterruptCounts::sum) else {
             return Ok(None);
-        }
+        };
         if self.untraced.value().is_none() {
             let reopens = self.window.is_none() || is_last;
             if reopens {
@@ -359,14 +354,7 @@ impl CostSession {
                 self.stretch = TraceWindow::begin(self.tracer.tables()?);
             }
         }
-        let Some(Known::Unknown { why }) = self.untraced.value().map(|untraced| &untraced.by_cpu) else {
-            return Ok(None);
-        };
-        let rate = count as f64 / (elapsed as f64 / 1e9);
-        Ok(Some(format!(
-            "up to {rate:.0} interrupts per second came to CPU {cpu}: the time of each outside its tracepoints, which in a \
-             virtual machine is up to 20 us, is not in these figures and could not be measured: {why}"
-        )))
+        Ok(self.untraced.value().and_then(|untraced| untraced_note(untraced, &self.counted.cpus)))
     }
 
     fn end_timing(&mut self) {
@@ -382,6 +370,35 @@ impl CostSession {
             Err(error) => Known::unknown(error.to_string()),
         };
     }
+}
+
+/// The CPU with most of the interrupts that `count` counts, and their number per second, if they may matter.
+fn most_interrupts(
+    cpus: &BTreeMap<u32, CountedSpan>,
+    count: impl Fn(InterruptCounts) -> i64,
+) -> Option<(u32, f64)> {
+    let counts = cpus.iter().map(|(cpu, span)| {
+        let totals = &span.reading.totals;
+        (*cpu, span.elapsed_ns, count(totals.packet_irqs) + count(totals.other_irqs))
+    });
+    let (cpu, elapsed_ns, count) = counts.max_by_key(|(.., count)| *count)?;
+    let per_ns = count as f64 / elapsed_ns.max(1) as f64;
+    (per_ns * DEAR_INTERRUPT_NS > WORTH_MEASURING).then_some((cpu, per_ns * 1e9))
+}
+
+/// A note about interrupts of unknown time.
+fn untraced_note(untraced: &UntracedIrq, cpus: &BTreeMap<u32, CountedSpan>) -> Option<String> {
+    let Known::Unknown { why } = &untraced.by_cpu else { return None };
+    let (origin, (cpu, rate)) = match untraced.by_timer.value() {
+        Some(_) => {
+            (" from other CPUs and devices", most_interrupts(cpus, |irqs| irqs.by_cpu + irqs.by_device)?)
+        }
+        None => ("", most_interrupts(cpus, InterruptCounts::sum)?),
+    };
+    Some(format!(
+        "up to {rate:.0} interrupts per second{origin} came to CPU {cpu}: the time of each outside its tracepoints, which in \
+         a virtual machine is up to 20 us, is not in these figures and could not be measured: {why}"
+    ))
 }
 
 fn events(point: &TracePoint) -> BTreeMap<u32, i64> {
@@ -401,5 +418,31 @@ fn nic_irqs(host: &Host) -> Vec<u32> {
 impl KernelCpuTimes {
     fn observe(host: &Host) -> Self {
         Self { times: CpuTimes::observe(host), softnet: SoftnetCpu::observe(host) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::UntracedEstimate;
+    use super::*;
+
+    #[test]
+    fn interrupts_whose_time_is_in_the_figures_are_not_noted_as_unknown() {
+        let untraced =
+            |by_timer| UntracedIrq { cpu: 0, by_timer, by_cpu: Known::unknown("it varied too much") };
+        let estimate =
+            || Known::Value(UntracedEstimate { ns: 3e3, low_ns: 3e3, high_ns: 3e3, interrupts: 9 });
+        let cpus = |by_timer, by_device| {
+            let mut span = CountedSpan { elapsed_ns: 1_000_000_000, ..Default::default() };
+            span.reading.totals.other_irqs = InterruptCounts { by_timer, by_cpu: 0, by_device };
+            BTreeMap::from([(1, span)])
+        };
+        assert_eq!(untraced_note(&untraced(estimate()), &cpus(2_885, 0)), None);
+        let note = untraced_note(&untraced(estimate()), &cpus(2_885, 900)).expect("a note");
+        assert!(
+            note.starts_with("up to 900 interrupts per second from other CPUs and devices came to CPU 1: ")
+        );
+        let note = untraced_note(&untraced(Known::unknown("no timer")), &cpus(2_885, 900)).expect("a note");
+        assert!(note.starts_with("up to 3785 interrupts per second came to CPU 1: "), "{note}");
     }
 }
