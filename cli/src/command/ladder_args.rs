@@ -86,7 +86,11 @@ impl LadderRunArgs {
         if let Some(paths) = self.compare.paths() {
             return paths.compare_ladders(targets).map(Some);
         }
-        self.list.then(|| list_steps(targets.json.as_ref())).transpose()
+        if !self.list {
+            return Ok(None);
+        }
+        ensure!(targets.html.is_none(), "--list has no --html: it prints text or --json");
+        list_steps(targets.json.as_ref()).map(Some)
     }
 
     /// The configuration. By default, leaves out steps that require a server program unless one is
