@@ -83,8 +83,8 @@ impl LoadArgs {
         );
         let outputs = LoadOutputs::open(&self.output)?;
         ensure!(
-            !self.pace.search || self.times.duration.is_none(),
-            "--duration has no effect on a search: --slot is the time of one rate, --time of all"
+            !self.pace.search || self.times.duration.is_none() || !self.bounds.overload.is_empty(),
+            "--duration has no effect on a search without --overload: --slot is the time of one rate, --time of all"
         );
         let interrupt = InterruptFlag::install()?;
         let workload = self.workload.workload()?;
