@@ -25,6 +25,18 @@ impl From<&str> for OutputTarget {
     }
 }
 
+/// Fails if two options name the same output, where one result would replace the other.
+pub(crate) fn check_distinct(options: &[(&str, Option<&str>)]) -> Result<()> {
+    for (index, (option, output)) in options.iter().enumerate() {
+        let earlier = options[..index].iter().find(|(_, earlier)| output.is_some() && earlier == output);
+        if let (Some((earlier, _)), Some(output)) = (earlier, output) {
+            let place = if *output == "-" { "standard output" } else { output };
+            anyhow::bail!("{earlier} and {option} cannot share {place}; give one of them a file of its own");
+        }
+    }
+    Ok(())
+}
+
 impl OutputTarget {
     /// The output that an option requests, if it can be written.
     pub(crate) fn from_option(option: Option<&str>) -> Result<Option<Self>> {

@@ -6,7 +6,7 @@ mod target;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use linerate_host::Host;
 use linerate_trace::TraceError;
@@ -18,7 +18,7 @@ use super::results::{ResultArgs, ResultTargets};
 use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary, Warning};
-use crate::output::OutputTarget;
+use crate::output::{self, OutputTarget};
 use crate::view::flame::{difference_graph, flame_graph};
 use target::FlameTargetArgs;
 
@@ -97,14 +97,9 @@ impl FlameArgs {
         let mut results = self.results.targets()?;
         let svg = OutputTarget::from_option(self.svg.as_deref())?;
         let folded = OutputTarget::from_option(self.folded.as_deref())?;
-        let file_targets = [&svg, &folded].into_iter().flatten();
-        let stdout_count = file_targets.filter(|target| **target == OutputTarget::Stdout).count()
-            + usize::from(!results.text);
-        ensure!(
-            stdout_count <= 1,
-            "only one of --json, --html, --svg and --folded can go to standard output; give the others a file"
-        );
-        results.text = stdout_count == 0;
+        let graphs = [("--svg", self.svg.as_deref()), ("--folded", self.folded.as_deref())];
+        output::check_distinct(&[self.results.named(), graphs].concat())?;
+        results.text &= ![&svg, &folded].contains(&&Some(OutputTarget::Stdout));
         Ok(FlameOutputs { results, svg, folded })
     }
 

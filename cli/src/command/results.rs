@@ -1,6 +1,6 @@
 //! Further outputs of a command's result: files next to the text.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use linerate_host::Host;
 
@@ -61,10 +61,14 @@ impl ResultArgs {
     pub(crate) fn targets(&self) -> Result<ResultTargets> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let html = OutputTarget::from_option(self.html.as_deref())?;
-        let on_stdout =
-            [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
-        ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
-        Ok(ResultTargets { json, html, text: on_stdout == 0 })
+        output::check_distinct(&self.named())?;
+        let text = ![&json, &html].contains(&&Some(OutputTarget::Stdout));
+        Ok(ResultTargets { json, html, text })
+    }
+
+    /// The options with their outputs.
+    pub(crate) fn named(&self) -> [(&'static str, Option<&str>); 2] {
+        [("--json", self.json.as_deref()), ("--html", self.html.as_deref())]
     }
 }
 

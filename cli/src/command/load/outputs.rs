@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use linerate_load::{GeneratorDescription, SlotInterval};
 use serde::Serialize;
 
@@ -59,14 +59,10 @@ impl LoadOutputs {
     // Opens all outputs before anything is sent, so that a wrong path fails at once.
     pub(crate) fn open(output: &OutputArgs) -> Result<Self> {
         let mut results = output.results.targets()?;
-        if output.json_stream.as_deref() == Some("-") {
-            ensure!(
-                results.text,
-                "--json, --json-stream and --html cannot share standard output; give all but one a file"
-            );
-            results.text = false;
-        }
-        let stream = output.json_stream.as_deref().map(EventStream::open).transpose()?;
+        let stream = output.json_stream.as_deref();
+        output::check_distinct(&[&output.results.named()[..], &[("--json-stream", stream)]].concat())?;
+        results.text &= stream != Some("-");
+        let stream = stream.map(EventStream::open).transpose()?;
         let is_live = !output.quiet && (output.live || io::stderr().is_terminal());
         Ok(Self { live: LiveIntervals::new(is_live), stream, results })
     }

@@ -96,7 +96,7 @@ pub(crate) struct ServerArguments {
     duration: Option<Duration>,
     /// Write the counters at the end as JSON; - is standard output
     #[arg(short = 'j', long, value_name = "FILE")]
-    json: Option<String>,
+    pub(super) json: Option<String>,
     /// The protocol reads its files again on SIGHUP, which is then not an end.
     #[arg(skip)]
     pub(crate) reloads: bool,

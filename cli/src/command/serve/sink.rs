@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use linerate_engine::RunningServer;
 use linerate_host::process::allowed_cpus;
@@ -68,10 +68,8 @@ impl SinkServeArgs {
         // Each datagram counts with all its bytes.
         self.server.max_request.get_or_insert(65_535);
         let streams = self.json_stream.as_deref() == Some("-");
-        ensure!(
-            !(streams && self.server.prints_json()),
-            "--json and --json-stream cannot share standard output; give one of them a file"
-        );
+        let json = self.server.json.as_deref();
+        output::check_distinct(&[("--json", json), ("--json-stream", self.json_stream.as_deref())])?;
         // Nothing is sent, so every source is allowed.
         let admission = AdmissionArgs {
             allowed: every_network(),
