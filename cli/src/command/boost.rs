@@ -77,16 +77,16 @@ impl BoostArgs {
         }
         match self.verb {
             BoostAction::Plan => {
-                self.making.check_no_apply_options("plan")?;
+                self.making.check_no_apply_options("plan", &self.target)?;
                 plan::run(&self.target)
             }
             BoostAction::Apply => apply::run(self.target, self.making),
             BoostAction::Status => {
-                self.making.check_no_apply_options("status")?;
+                self.making.check_no_apply_options("status", &self.target)?;
                 status::run(&self.target)
             }
             BoostAction::Undo => {
-                self.making.check_no_apply_options("undo")?;
+                self.making.check_no_apply_options("undo", &self.target)?;
                 undo::run(&self.target)
             }
         }

@@ -13,6 +13,8 @@ use crate::command::tune::measure_args::MeasureArgs;
 use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
 use crate::quantity;
 
+const LOOK: Duration = Duration::from_secs(2);
+
 /// The server, its observation and its changes.
 #[derive(Debug, Args)]
 pub(super) struct BoostTargetArgs {
@@ -25,9 +27,9 @@ pub(super) struct BoostTargetArgs {
     /// Network interface that receives its packets; repeatable [default: all with a device]
     #[arg(short = 'i', long = "interface", value_name = "IF")]
     pub(super) interfaces: Vec<String>,
-    /// Observe the server for this many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = quantity::seconds(0.1..=3_600.0))]
-    look: Duration,
+    /// Observe the server for this many seconds [default: 2]
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds(0.1..=3_600.0))]
+    look: Option<Duration>,
     /// Do not trace its datagrams: no BPF program runs, and delivery is not verified
     #[arg(long)]
     no_datagrams: bool,
@@ -101,7 +103,7 @@ impl BoostTargetArgs {
     }
 
     pub(super) fn observation_options(&self) -> ObservationOptions {
-        ObservationOptions { duration: self.look, datagrams: !self.no_datagrams }
+        ObservationOptions { duration: self.look.unwrap_or(LOOK), datagrams: !self.no_datagrams }
     }
 
     /// Why apply does not steer the server now, unless --anyway or --no-datagrams is given.
@@ -126,13 +128,24 @@ impl BoostTargetArgs {
 }
 
 impl BoostApplyArgs {
-    /// Checks that no option of `boost apply` is given.
-    pub(super) fn check_no_apply_options(&self, subcommand: &str) -> Result<()> {
+    /// Checks that no option is given that only `boost apply` has, or that `boost undo` lacks.
+    pub(super) fn check_no_apply_options(&self, subcommand: &str, target: &BoostTargetArgs) -> Result<()> {
+        let is_undo = subcommand == "undo";
         let options = [
             ("--watch", self.watch),
             ("--keep-going", self.keep_going),
             ("--measure, --keep-if-better and --from", self.measuring.is_given()),
             ("--for-duration and --until-confirmed", self.lasting.deadline().is_some()),
+            ("--interface", is_undo && !target.interfaces.is_empty()),
+            ("--look", is_undo && target.look.is_some()),
+            ("--no-datagrams", is_undo && target.no_datagrams),
+            ("--no-pin", is_undo && target.no_pin),
+            ("--no-steer", is_undo && target.no_steer),
+            ("--by-incoming-cpu", is_undo && target.by_incoming_cpu),
+            ("--anyway", is_undo && target.anyway),
+            ("--receive-buffer", is_undo && target.receive_buffer.is_some()),
+            ("--skip-ip-id", is_undo && target.skip_ip_id),
+            ("--busy-poll", is_undo && target.busy_poll.is_some()),
         ];
         match options.iter().find(|(_, is_given)| *is_given) {
             Some((option, _)) => {
