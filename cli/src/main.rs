@@ -92,6 +92,45 @@ mod tests {
         super::tree().debug_assert();
     }
 
+    // clap waives a required option that conflicts with a given one. The option that requires it would
+    // then be ignored, so it has to conflict with the given one, too.
+    #[test]
+    fn a_required_option_is_never_waived() {
+        let (mut tree, mut waived, mut count) = (super::tree(), Vec::new(), 0);
+        tree.build();
+        let mut commands = vec![tree];
+        while let Some(command) = commands.pop() {
+            let conflicts = |one: &clap::Arg, other: &clap::Arg| {
+                let in_one_group = command.get_groups().any(|group| {
+                    let has = |option: &clap::Arg| group.get_args().any(|id| id == option.get_id());
+                    !group.clone().is_multiple() && has(one) && has(other)
+                });
+                let [of_one, of_other] = [one, other].map(|option| command.get_arg_conflicts_with(option));
+                in_one_group || of_one.contains(&other) || of_other.contains(&one)
+            };
+            for option in command.get_arguments().filter(|option| !option.is_hide_set()) {
+                // No method returns what an argument requires.
+                let text = format!("{option:?}");
+                let required = text.split_once("requires: [").and_then(|(_, rest)| rest.split_once(']'));
+                let required: Vec<&str> = required.map_or("", |(ids, _)| ids).split('"').collect();
+                let is_required = |other: &&clap::Arg| required.contains(&other.get_id().as_str());
+                for required in command.get_arguments().filter(is_required) {
+                    count += 1;
+                    let given = command.get_arguments().filter(|given| {
+                        ![option, required].contains(given)
+                            && conflicts(given, required)
+                            && !conflicts(given, option)
+                    });
+                    waived.extend(given.map(|given| {
+                        format!("{}: {} with {}", command.get_name(), option.get_id(), given.get_id())
+                    }));
+                }
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+        assert!(waived.is_empty() && count > 20, "{count}, {waived:#?}");
+    }
+
     #[test]
     fn frequent_options_have_the_same_letter_in_every_command() {
         const LETTERS: [(&str, char); 4] = [("json", 'j'), ("interface", 'i'), ("port", 'p'), ("yes", 'y')];

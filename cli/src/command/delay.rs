@@ -42,7 +42,7 @@ pub(crate) struct DelayArgs {
     #[arg(long, value_name = "TIME", value_parser = window, requires = "out", conflicts_with_all = ["watch", "duration", "json", "html"])]
     trace: Option<Duration>,
     /// File for the timeline; - is standard output
-    #[arg(long, value_name = "FILE", requires = "trace")]
+    #[arg(long, value_name = "FILE", requires = "trace", conflicts_with_all = ["watch", "duration", "json", "html"])]
     out: Option<String>,
     #[command(flatten)]
     results: ResultArgs,

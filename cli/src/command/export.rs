@@ -29,10 +29,10 @@ pub(crate) struct ExportArgs {
     pub(super) netns: NetnsArgs,
     /// Serve /metrics on this address; port 0 chooses a free one [default: 127.0.0.1:9853, or
     /// nowhere with --textfile]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["root", "format"])]
     listen: Option<SocketAddr>,
     /// Allow a --listen address that other hosts can reach, without authentication
-    #[arg(long, requires = "listen")]
+    #[arg(long, requires = "listen", conflicts_with_all = ["once", "root", "format"])]
     allow_remote: bool,
     #[command(flatten)]
     options: ExporterOptions,
@@ -40,7 +40,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
     /// Interval between two writes, seconds [default: 15]
-    #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = quantity::seconds(1.0..=86_400.0))]
+    #[arg(long, value_name = "SECONDS", requires = "textfile", conflicts_with_all = ["root", "format"], value_parser = quantity::seconds(1.0..=86_400.0))]
     every: Option<Duration>,
     /// Write once, to the file or to standard output, and exit
     #[arg(long, conflicts_with_all = ["listen", "every"])]

@@ -44,7 +44,7 @@ pub(crate) struct LadderArgs {
     #[arg(long, value_name = "ssh://HOST,..", value_delimiter = ',', required_unless_present_any = ["list", "compare"])]
     from: Vec<SshHost>,
     /// Where to serve [default: the first address of the interface, port 7777]
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "port")]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["port", "workload", "guard_loss", "guard_p99"])]
     listen: Option<SocketAddr>,
     /// Measure the server that runs on this UDP port, which is never restarted, instead of linerate's own
     #[arg(short = 'p', long, value_name = "PORT", requires = "workload", value_parser = clap::value_parser!(u16).range(1..))]

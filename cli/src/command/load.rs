@@ -42,7 +42,7 @@ pub(crate) struct LoadArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// Destination; the flows use several in turn
-    #[arg(value_name = "ADDR:PORT", required_unless_present_any = ["targets_file", "compare"], conflicts_with = "compare")]
+    #[arg(value_name = "ADDR:PORT", required_unless_present_any = ["targets_file", "compare"], conflicts_with_all = ["compare", "tolerance"])]
     targets: Vec<String>,
     #[command(flatten)]
     pace: PaceArgs,

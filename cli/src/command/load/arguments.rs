@@ -103,6 +103,10 @@ pub(crate) struct FlowArgs {
     pub(crate) no_live_frames: bool,
 }
 
+// With one of these there is no search.
+const NO_SEARCH: [&str; 8] =
+    ["rate", "window", "flood", "ramp", "capacity", "on_demand", "start_at", "no_reply"];
+
 /// Limits of a search, and thresholds.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Search and thresholds")]
@@ -123,16 +127,16 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "FACTOR,...", value_delimiter = ',', value_parser = factor)]
     pub(crate) overload: Vec<f64>,
     /// Number of independent searches; the result is their median
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), requires = "search")]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), requires = "search", conflicts_with_all = NO_SEARCH)]
     pub(crate) searches: u32,
     /// Precision: distance between the highest good and the lowest bad rate
-    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = resolution, requires = "search")]
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = resolution, requires = "search", conflicts_with_all = NO_SEARCH)]
     pub(crate) resolution: f64,
     /// Duration per rate, seconds; three times as long for the confirmation
-    #[arg(long, value_name = "S", default_value = "0.5", requires = "search", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    #[arg(long, value_name = "S", default_value = "0.5", requires = "search", conflicts_with_all = NO_SEARCH, value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
     pub(crate) slot: Duration,
     /// Time limit of all searches, seconds
-    #[arg(long, value_name = "S", default_value = "300", requires = "search", value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
+    #[arg(long, value_name = "S", default_value = "300", requires = "search", conflicts_with_all = NO_SEARCH, value_parser = quantity::seconds(0.0..=MOST_SECONDS))]
     pub(crate) time: Duration,
 }
 
