@@ -48,6 +48,13 @@ pub struct RepeatedCapacity {
     pub searches: Vec<CapacitySample>,
 }
 
+impl RepeatedCapacity {
+    /// Whether the search was cancelled before any rate held, which shows nothing about the server.
+    pub fn is_unknown(&self) -> bool {
+        self.transactions_per_second.median == 0.0 && self.neighbourhood.ended == SearchEnd::Cancelled
+    }
+}
+
 /// Searches `times` times for the highest paced rate that holds: first once coarsely, then each
 /// time independently and with the resolution of `options`. [`SearchOptions::budget`] is the time
 /// for all searches together; when it is over, the remaining searches are left out.

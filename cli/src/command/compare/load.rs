@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use linerate_load::capacity::{RepeatedCapacity, SearchEnd};
+use linerate_load::capacity::RepeatedCapacity;
 use linerate_load::report::{LoadReport, RampReport, SearchReport};
 use linerate_load::stats::{self, ConfidenceInterval};
 use linerate_load::{BoundReason, GeneratorDescription, SlotInterval, SlotOutcome};
@@ -150,8 +150,8 @@ fn search_figures(envelope: Envelope<SearchReport>) -> LoadFigures {
 
 // Why the capacity may be higher. That the server delivers its own replies slows down every build.
 fn capacity_bound(capacity: &RepeatedCapacity) -> Option<String> {
-    if capacity.confirmed == 0 && capacity.neighbourhood.ended != SearchEnd::NothingHolds {
-        return Some("no search was confirmed".to_owned());
+    if capacity.is_unknown() {
+        return Some("it was interrupted before a rate held".to_owned());
     }
     let reasons = &capacity.bound_because;
     let reason = reasons.iter().find(|reason| **reason != BoundReason::ServerDeliversReplies);

@@ -117,7 +117,8 @@ impl LimitArgs {
     /// The thresholds that the search missed or could not reach.
     fn thresholds_missed_by_search(&self, capacity: &RepeatedCapacity) -> Vec<String> {
         let capacity_rate = capacity.transactions_per_second.median;
-        let Some(min_rate) = self.min_rate.filter(|min_rate| capacity_rate < *min_rate) else {
+        let is_missed = |min_rate: &f64| capacity_rate < *min_rate && !capacity.is_unknown();
+        let Some(min_rate) = self.min_rate.filter(is_missed) else {
             return Vec::new();
         };
         let (capacity_text, min_text) = (format::rate(capacity_rate), format::rate(min_rate));
@@ -215,6 +216,9 @@ fn late_ratio_of_failed_probes(capacity: &RepeatedCapacity) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use clap::FromArgMatches as _;
     use linerate_load::capacity::ProbeResult;
     use linerate_load::generator::GeneratorOptions;
     use linerate_load::{Latency, SendErrors};
@@ -240,6 +244,24 @@ mod tests {
             send_method: SendMethod::Datagrams,
             bound_because: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_search_that_was_interrupted_at_its_begin_misses_no_threshold() {
+        let cancel = AtomicBool::new(true);
+        let options = SearchOptions { cancel: Some(&cancel), ..SearchOptions::default() };
+        let target = "127.0.0.1:9".parse().expect("an address");
+        let mut generator = GeneratorOptions::new(vec![target]).start_socket().expect("a generator");
+        let capacity = capacity::search_repeatedly(&mut *generator, &options, 3).expect("a result");
+        let arguments = ["linerate", "load", "127.0.0.1:9", "--search", "--min-rate", "10"];
+        let matches = crate::tree().try_get_matches_from(arguments).expect("arguments");
+        let limits = matches.subcommand_matches("load").map(LimitArgs::from_arg_matches).expect("load");
+        let limits = limits.expect("limits");
+        assert!(limits.thresholds_missed_by_search(&capacity).is_empty());
+        let neighbourhood =
+            CapacitySample { ended: SearchEnd::NothingHolds, ..capacity.neighbourhood.clone() };
+        let silent = RepeatedCapacity { neighbourhood, ..capacity };
+        assert_eq!(limits.thresholds_missed_by_search(&silent).len(), 1);
     }
 
     #[test]

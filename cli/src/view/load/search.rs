@@ -79,6 +79,7 @@ fn text_facts(report: &SearchReport) -> Vec<Fact> {
 fn headline(report: &SearchReport) -> String {
     let median = report.capacity.transactions_per_second.median;
     match (median > 0.0, report.capacity.generator_bound) {
+        _ if report.capacity.is_unknown() => "unknown: interrupted".to_owned(),
         (false, _) => "none: no rate holds".to_owned(),
         (true, true) => format!(">= {}/s", exact(median)),
         (true, false) => format!("{}/s", exact(median)),

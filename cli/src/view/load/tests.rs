@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use linerate_load::capacity::{self, SearchOptions};
+use linerate_load::capacity::{self, SearchEnd, SearchOptions};
 use linerate_load::generator::GeneratorOptions;
 use linerate_load::report::{SearchMethod, SearchReport};
 
@@ -105,6 +105,10 @@ fn a_search_without_a_capacity_has_a_page_and_text() {
     let text = plain(&document);
     assert!(text.starts_with("Capacity: none: no rate holds\n"), "{text}");
     assert!(text.contains("99 % answered within 1.00"), "{text}");
+
+    report.capacity.neighbourhood.ended = SearchEnd::Cancelled;
+    let text = plain(&envelope_of(report.clone()).document());
+    assert!(text.starts_with("Capacity: unknown: interrupted\n"), "{text}");
 
     // Two searches have no interval.
     let estimate = &mut report.capacity.transactions_per_second;
