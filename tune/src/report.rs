@@ -27,7 +27,7 @@ pub struct TuneApplyReport {
     /// The effect of the changes on the service; unknown if it was not measured.
     #[serde(default)]
     pub measurement: Known<ChangeMeasurement>,
-    /// Whether the tune was undone because the service was worse.
+    /// Whether the tune was undone: the service was worse or not measured, or its time was over.
     #[serde(default)]
     pub undone: bool,
 }

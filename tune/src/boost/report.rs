@@ -65,7 +65,7 @@ pub struct BoostApplyReport {
     /// What the changes won or cost the server; unknown if that was not measured.
     #[serde(default)]
     pub measurement: Known<ChangeMeasurement>,
-    /// Whether the boost was undone because the server was worse.
+    /// Whether the boost was undone: the server was worse or not measured, or its time was over.
     #[serde(default)]
     pub undone: bool,
 }

@@ -25,7 +25,7 @@ use crate::command::tune::apply::runner::{AppliedTune, TuneRun};
 use crate::command::tune::apply::{check_unfinished_tunes, print_plan, unconfirmed_reason};
 use crate::command::tune::confirm;
 use crate::command::tune::generated_load::GeneratedLoad;
-use crate::command::tune::measure_args::StartedMeasurement;
+use crate::command::tune::measure_args::{StartedMeasurement, is_undone};
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
@@ -246,6 +246,10 @@ impl BoostRun {
             observed_again = self.observe_again(self.target.observation_options().duration);
             flows = client_flows();
         }
+        let store = self.target.state_dir.store();
+        if is_undone(&store, applied_tune.id)? {
+            observed_again = Known::unknown("an undo began before the observation ended");
+        }
         let observations = (server, &observed_again);
         let verification = BoostVerification::of(&boost.places, observations, flows.as_ref(), &self.choice);
         // After a restart there is no window before the changes.
@@ -257,7 +261,7 @@ impl BoostRun {
             _ => {
                 let (measurement, undo_report) = match started_measurement {
                     Ok(started_measurement) => started_measurement.complete(
-                        &self.target.state_dir.store(),
+                        &store,
                         applied_tune,
                         |tune| self.undo(tune, UndoReason::Measured),
                         || Ok(self.apply_changes(discovered, self.apply_args.lasting.deadline())?.0),
@@ -275,14 +279,14 @@ impl BoostRun {
             }
         };
         let undo_report = match undo_reason {
-            Some(reason) => Some(self.undo(applied_tune.id, reason)?),
-            None => undo_report,
+            Some(reason) if !is_undone(&store, applied_tune.id)? => Some(self.undo(applied_tune.id, reason)?),
+            _ => undo_report,
         };
         let is_worse = is_measured && self.apply_args.measuring.shows_harm(&measurement);
         let has_failed = verification.is_failure() || is_worse;
         let report = BoostApplyReport {
             measurement,
-            undone: undo_report.is_some(),
+            undone: is_undone(&store, applied_tune.id)?,
             ..self.build_report(discovered, Some(applied_tune), observed_again.value(), verification)
         };
         let envelope = apply_envelope(discovered, report);

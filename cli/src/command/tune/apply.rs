@@ -21,7 +21,7 @@ use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, Un
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
 use super::confirm;
 use super::flow::{FlowTarget, TuneFlowArgs};
-use super::measure_args::MeasureArgs;
+use super::measure_args::{MeasureArgs, is_undone};
 use super::plan::{self, TunePlanner};
 use super::profiles::ProfileArgs;
 use crate::command::doctor::arguments::{HostScopeArgs, ScopeArgs};
@@ -162,6 +162,7 @@ impl TuneApplyArgs {
         if applied_tune.broke_off.is_none()
             && let Some(reason) =
                 self.options.measuring.undo_reason(&measurement, self.options.consent, &interrupt)?
+            && !is_undone(&store, applied_tune.id)?
         {
             undo_report = Some(undo(&store, &host, applied_tune.id, reason)?);
         }
@@ -310,7 +311,7 @@ impl TuneApplyArgs {
             broke_off: broke_off.clone(),
             findings: diagnosis.as_ref().ok().map(RemainingFinding::all_of),
             measurement,
-            undone: undo_report.is_some(),
+            undone: is_undone(&self.options.state_dir.store(), id)?,
         };
         let read_warning = diagnosis.as_ref().err().map(output::one_line);
         let read_warning = read_warning

@@ -166,6 +166,11 @@ impl MeasureArgs {
 }
 
 impl StartedMeasurement<'_> {
+/// Whether an undo of the tune has begun: by this call, by its guard, or by another command.
+pub(crate) fn is_undone(store: &StateStore, tune: u64) -> Result<bool> {
+    Ok(store.read()?.tune(tune).is_some_and(|recorded| recorded.undo.is_some()))
+}
+
     /// Measures the window before the changes. The first sample shows whether the service is idle.
     fn measure_before(mut self) -> Result<Self, String> {
         let first = self.next_sample()?;
@@ -231,6 +236,9 @@ impl StartedMeasurement<'_> {
             return not_measured(&reason);
         }
         if self.order == WindowOrder::Alternate {
+        if is_undone(store, applied_tune.id)? {
+            return not_measured("an undo began before the measurement ended");
+        }
             let undo_report = undo(applied_tune.id)?;
             if let Err(reason) = self.measure(false) {
                 status_line!("tune {} is undone", applied_tune.id);

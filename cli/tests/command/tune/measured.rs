@@ -193,6 +193,21 @@ fn measure_alternate_undoes_and_reapplies_changes_unless_it_is_interrupted() {
 }
 
 #[test]
+fn changes_that_are_undone_during_their_measurement_have_no_verdict() {
+    let Some(scene) = TuneTestLab::up() else { return };
+    let _server = LoadedServer::start(&scene, ClientLoad::Paced);
+    let file = xps_plan(&scene);
+    for option in ["--measure", "--keep-if-better"] {
+        let until = ["--until-confirmed", "2s", option, "--json", "-"];
+        let output = scene.run("apply", &[&["--plan", &file, "--yes"][..], &until].concat());
+        let Some((result, err)) = measured_result(&output) else { return };
+        assert_eq!(output.status.code(), Some(1), "{result}{err}");
+        assert!(result["undone"] == true && result["measurement"]["unknown"].is_string(), "{result}");
+        assert_eq!(xps(&scene), "0");
+    }
+}
+
+#[test]
 fn an_idle_service_is_measured_only_under_generated_load() {
     let Some(scene) = TuneTestLab::up() else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Idle);
