@@ -186,6 +186,7 @@ pub(crate) fn apply(envelope: &Envelope<BoostApplyReport>, command: TuneCommand<
     document.mark = Some(match (report.broke_off.is_some(), report.tune) {
         (true, _) => Mark::new(Tone::Bad, "stopped"),
         (false, None) => Mark::new(Tone::Plain, "nothing to change"),
+        (false, Some(_)) if report.undone => Mark::new(Tone::Bad, "undone"),
         (false, Some(_)) => Mark::new(tone, words),
     });
     document.about = report.goal.clone();

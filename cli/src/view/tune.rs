@@ -3,6 +3,7 @@
 use linerate_host::{SettingValue, Severity};
 use linerate_tune::journal::JournalCorruption;
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
+use linerate_tune::measure::ChangeMeasurement;
 use linerate_tune::report::{AppliedChange, RemainingFinding, TuneApplyReport};
 use linerate_tune::status::history::PastTune;
 use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneHistory, TuneState, TuneStatus};
@@ -59,7 +60,11 @@ pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'
     ];
     if report.undone {
         if broke_off.is_none() {
-            document.mark = Some(Mark::new(Tone::Bad, "undone: the service was worse"));
+            let is_worse = report.measurement.value().is_some_and(ChangeMeasurement::is_worse);
+            document.mark = Some(match is_worse {
+                true => Mark::new(Tone::Bad, "undone: the service was worse"),
+                false => Mark::new(Tone::Warn, "undone"),
+            });
         }
     } else if let Some(tune) = report.tune {
         let broke_off = broke_off.is_some();

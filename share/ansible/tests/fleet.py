@@ -164,7 +164,7 @@ def test_rolling(fleet):
     assert fleet.settings() == before, "check mode changed a host"
     recap, output, status = fleet.play("rolling_tune", inventory, variables)
     print(output if "-v" in sys.argv else "", end="")
-    assert status and "worse and are undone" in output, output
+    assert status and "are undone: the service is worse" in output, output
     assert demux(fleet) == HOSTS[2:], (demux(fleet), output)
     assert recap["host1"]["changed"] == recap["host2"]["changed"] == 2 and "host4" not in recap, output
     # Without the bad plan the others follow, and a second run changes nothing.

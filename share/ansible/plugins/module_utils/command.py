@@ -130,7 +130,7 @@ class Changes(Linerate):
         # The second plan, made by apply, may have nothing to change.
         result.update(done, diff=difference(report["changes"]), changed=report["tune"] is not None)
         if report["undone"]:
-            self.fail("the changes made the service worse and are undone: " + worse(report), **result)
+            self.fail("the changes are undone: " + undo_reason(report), **result)
         if status == 2:
             # Nothing stays half applied.
             left = report["tune"] is not None and self.run("tune", "undo", str(report["tune"]), *self.place)[0]
@@ -185,7 +185,7 @@ def difference(changes):
     return {"before": lines("from"), "after": lines("to")}
 
 
-def worse(report):
+def undo_reason(report):
     measured = report["measurement"] or {}
     figures = [figure["key"] for figure in measured.get("figures", []) if figure.get("verdict") == "worse"]
-    return ", ".join(figures) or "the delivery of packets"
+    return measured.get("unknown") or "the service is worse: " + ", ".join(figures)
