@@ -36,7 +36,7 @@ pub(crate) struct LadderRunArgs {
     /// List the steps and end
     #[arg(long)]
     list: bool,
-    /// Also change auditing and hardware threads of the whole machine, and restore them at the end
+    /// Also change settings of the whole machine, and restore them at the end: auditing, and with `ladder` hardware threads
     #[arg(long)]
     host_wide: bool,
     /// Which settings stay for the following steps

@@ -99,7 +99,7 @@ impl Testbed for LabTestbed<'_> {
             ServerConfiguration { netfilter: false, .. } => settable.netfilter.clone().err(),
             ServerConfiguration { audit: false, .. } => settable.audit.clone().err(),
             ServerConfiguration { smt_switched: true, .. } => {
-                Some("server and generator have CPUs of their own in the lab: use linerate ladder".to_owned())
+                Some("the generator runs on the same machine: use linerate ladder".to_owned())
             }
             ServerConfiguration { busy_poll: true, .. } if self.program.is_none() => {
                 settable.busy_poll.clone().err()
