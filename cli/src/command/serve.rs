@@ -16,7 +16,7 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ServeArgs {
-    /// Answer each datagram with itself
+    /// Answer requests of `linerate load` with their own payload
     Echo(Box<echo::EchoServeArgs>),
     /// Tell the time of this machine's clock by NTP
     Ntp(Box<ntp::NtpServeArgs>),

@@ -33,7 +33,8 @@ const ENOUGH: u64 = 100;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MeasureArgs {
-    /// Measure the service before and after the changes [default: once, if datagrams come to it]
+    /// Measure the service before and after the changes [default: 2 s before and 2 s after, if datagrams come to it,
+    /// without an effect on the exit status]
     #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "once")]
     measure: Option<MeasureMode>,
     /// Undo the changes at once if they are measured to be worse, or cannot be measured
@@ -165,12 +166,12 @@ impl MeasureArgs {
     }
 }
 
-impl StartedMeasurement<'_> {
 /// Whether an undo of the tune has begun: by this call, by its guard, or by another command.
 pub(crate) fn is_undone(store: &StateStore, tune: u64) -> Result<bool> {
     Ok(store.read()?.tune(tune).is_some_and(|recorded| recorded.undo.is_some()))
 }
 
+impl StartedMeasurement<'_> {
     /// Measures the window before the changes. The first sample shows whether the service is idle.
     fn measure_before(mut self) -> Result<Self, String> {
         let first = self.next_sample()?;
@@ -235,10 +236,10 @@ pub(crate) fn is_undone(store: &StateStore, tune: u64) -> Result<bool> {
         if let Err(reason) = self.measure(true) {
             return not_measured(&reason);
         }
-        if self.order == WindowOrder::Alternate {
         if is_undone(store, applied_tune.id)? {
             return not_measured("an undo began before the measurement ended");
         }
+        if self.order == WindowOrder::Alternate {
             let undo_report = undo(applied_tune.id)?;
             if let Err(reason) = self.measure(false) {
                 status_line!("tune {} is undone", applied_tune.id);
