@@ -14,9 +14,10 @@ pub(in crate::stage) const AUDIT: Rule = Rule {
     published_ratio: Some(1.07),
     source: "T. Makita, Boost UDP Transaction Performance (2016); kernel/auditsc.c",
     kernels: "2.6 and later with CONFIG_AUDITSYSCALL",
-    remedy: "Switch auditing off, or load the single rule `never,task`, so that new tasks have no audit \
-             context. Then restart the server, because a task keeps its context.",
-    caveats: "Policy or a standard asks for an audit trail.",
+    remedy: "If nobody requires an audit trail, switch auditing off, or load the single rule `never,task`, so \
+             that new tasks have no audit context. Then restart the server, because a task keeps its context.",
+    caveats: "Policy or a standard requires an audit trail. Loaded rules are a sign of that, so no change is \
+              proposed with rules.",
     check: |view| check_audit(view).into_iter().collect(),
 };
 
@@ -41,9 +42,12 @@ fn check_audit(view: &HostView<'_>) -> Option<RuleMatch> {
         .costs_per(CostUnit::UdpDatagram)
         .evidence("audit enabled", audit.enabled, "AUDIT_GET")
         .evidence_if("audit rules", rules.map(|rules| rules.count), "AUDIT_LIST_RULES");
-    Some(match audit.enabled {
-        2 => rule_match,
-        enabled => rule_match.change(Setting::Audit, Some(enabled), 0),
+    // A loaded rule means that someone requires an audit trail.
+    Some(match rules {
+        Some(rules) if rules.count == 0 && audit.enabled != 2 => {
+            rule_match.change(Setting::Audit, Some(audit.enabled), 0)
+        }
+        _ => rule_match,
     })
 }
 
@@ -71,6 +75,16 @@ mod tests {
         let mut path = audit_path(1, rules(0, false));
         path.thread.audit = Known::unknown("not in this namespace");
         assert!(AUDIT.once(&path).is_empty());
+    }
+
+    #[test]
+    fn auditing_is_switched_off_only_if_no_rule_is_loaded() {
+        for (rules, changes) in
+            [(rules(0, false), 1), (rules(47, false), 0), (Known::unknown("not permitted"), 0)]
+        {
+            let rule_match = AUDIT.once(&audit_path(1, rules)).remove(0);
+            assert_eq!((rule_match.severity, rule_match.changes.len()), (Severity::Low, changes));
+        }
     }
 
     #[test]
