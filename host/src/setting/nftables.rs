@@ -62,7 +62,7 @@ impl NftTableDump<'_> {
             drops: text.contains("policy drop"),
             before_tracking: text.contains("priority raw"),
             dormant: text.contains("flags dormant"),
-            base_chains: Vec::new(),
+            ..NftTable::default()
         }
     }
 }

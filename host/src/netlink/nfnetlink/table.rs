@@ -23,6 +23,7 @@ const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;
+const CHAIN_TYPE: u16 = 7;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 // `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h, equal for IPv6.
@@ -45,6 +46,9 @@ pub struct NftTable {
     /// Whether a chain with rules is at a hook before connection tracking, where `notrack` rules
     /// have to be.
     pub before_tracking: bool,
+    /// Whether a chain of type nat with rules is at prerouting or output, where rules change
+    /// destinations.
+    pub destination_nat: bool,
     /// `flags dormant`.
     pub dormant: bool,
     /// The chains at a hook.
@@ -101,6 +105,9 @@ pub(crate) fn add_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()> 
         table.hooks = table.hooks.saturating_add(1);
         table.drops |= attribute_number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
         let hook = attribute_number(hook, HOOK_NUMBER).and_then(|hook| hook_name(family_number, hook));
+        table.destination_nat |= uses > 0
+            && attribute(attributes, CHAIN_TYPE).map(text).as_deref() == Some("nat")
+            && matches!(hook, Some("prerouting" | "output"));
         if let Some((name, hook)) = attribute(attributes, CHAIN_NAME).map(text).zip(hook) {
             table.base_chains.push(BaseChain { name, hook: hook.to_owned() });
         }
@@ -142,10 +149,28 @@ mod tests {
             hooks: 1,
             drops: true,
             before_tracking: true,
+            destination_nat: false,
             dormant: false,
             base_chains: vec![BaseChain { name: "first".into(), hook: "postrouting".into() }],
         };
         assert_eq!(tables[0], expected);
+    }
+
+    #[test]
+    fn nat_chains_with_rules_at_prerouting_or_output_are_destination_nat() {
+        for (hook, kind, uses, expected) in [
+            (0_u32, "nat", 1, true),
+            (3, "nat", 1, true),
+            (4, "nat", 1, false),
+            (0, "nat", 0, false),
+            (0, "filter", 1, false),
+        ] {
+            let hook = RequestAttributes::default().bytes(HOOK_NUMBER, &hook.to_be_bytes());
+            let chain = chain("fw", uses).text(CHAIN_TYPE, kind).nested(CHAIN_HOOK, &hook);
+            let mut tables = [NftTable { family: "ip".into(), name: "fw".into(), ..NftTable::default() }];
+            add_chain(&answer(2, &chain), &mut tables).expect("a chain");
+            assert_eq!(tables[0].destination_nat, expected, "{kind} {uses}");
+        }
     }
 
     #[test]

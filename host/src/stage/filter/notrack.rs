@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{ConntrackState, FilterState, IpFamily, conntrack};
+use super::{ConntrackState, FilterState, IpFamily, IptablesTableState, conntrack};
 use crate::Setting;
 use crate::amount;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
@@ -49,7 +49,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Keep the service's packets from being tracked, both ways, by `notrack` rules at priority raw. The \
              rule for requests is limited to local addresses, because NAT of forwarded packets requires \
              tracking. A rule that accepts established flows no longer matches them, so accept the port \
-             explicitly. If tracking has to stay, raise nf_conntrack_max.",
+             explicitly. If tracking has to stay, raise nf_conntrack_max. linerate proposes no rules where rules \
+             of NAT may send requests for other ports or addresses to the service.",
     caveats: "The service, or an address of it, is behind NAT or IPVS on this host, such as a port that Docker \
               or Podman publishes, or a service address of Kubernetes; or rules about the state of its flows \
               are required.",
@@ -105,7 +106,7 @@ fn has_only_old_entries(view: &HostView<'_>) -> bool {
     let filter = &view.now.filter;
     let hooks = filter.hooks.value().into_iter().flatten();
     let is_empty =
-        |table: &super::IptablesTableState| table.content.value().is_some_and(|content| content.rules == 0);
+        |table: &IptablesTableState| table.content.value().is_some_and(|content| content.rules == 0);
     hooks.filter(|hook| hook.function.contains("conntrack_in")).count() == 0
         && filter.nftables.value().is_some_and(Vec::is_empty)
         && filter.iptables.value().is_some_and(|tables| tables.iter().all(is_empty))
@@ -136,16 +137,40 @@ fn fill_level(conntrack: &ConntrackState) -> Option<f64> {
     (max > 0).then(|| count as f64 / max as f64)
 }
 
+/// Modules of rules that change destinations: DNAT, REDIRECT and NETMAP.
+const DESTINATION_NAT: [&str; 5] = ["nft_nat", "nft_redir", "xt_NETMAP", "xt_REDIRECT", "xt_nat"];
+
+/// Whether rules of NAT may send packets for other ports or addresses to these services: the rules
+/// themselves are not read. The replies have to be tracked, or they leave with the wrong source.
+fn may_be_translated(filter: &FilterState, services: &[&ServiceSockets]) -> bool {
+    let is_destination_nat = |name: &String| DESTINATION_NAT.iter().any(|prefix| name.starts_with(prefix));
+    // If NAT is a module, the rules that change destinations are modules, too.
+    if let Some(Some(modules)) = filter.modules.value()
+        && modules.contains("nf_nat")
+        && !modules.iter().any(is_destination_nat)
+    {
+        return false;
+    }
+    filter.iptables.value().is_none()
+        || has_iptables_rules(filter, services, "nat")
+        || filter.nftables.value().is_none_or(|tables| tables.iter().any(|table| table.destination_nat))
+}
+
 /// Whether there are rules at the hook of `notrack` rules, which may exempt these packets already:
 /// the rules themselves are not read.
 fn may_be_exempt(filter: &FilterState, services: &[&ServiceSockets]) -> bool {
-    let is_raw = |table: &super::IptablesTableState| {
-        table.name == "raw"
+    has_iptables_rules(filter, services, "raw")
+        || filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.before_tracking))
+}
+
+/// Whether an iptables table of this name has rules, or may have, for packets of these services.
+fn has_iptables_rules(filter: &FilterState, services: &[&ServiceSockets], name: &str) -> bool {
+    let has_rules = |table: &IptablesTableState| {
+        table.name == name
             && services.iter().any(|service| families(service).contains(&table.family))
             && table.content.value().is_none_or(|content| content.rules > 0)
     };
-    filter.iptables.value().is_some_and(|tables| tables.iter().any(is_raw))
-        || filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.before_tracking))
+    filter.iptables.value().is_some_and(|tables| tables.iter().any(has_rules))
 }
 
 /// The protocols of the packets that a service receives.
@@ -186,7 +211,7 @@ fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceS
     let services: Vec<&ServiceSockets> =
         services.iter().copied().filter(|service| !published_ports.contains(&service.local.port())).collect();
     let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
-    if ports.is_empty() || ports.len() > MOST_PORTS {
+    if ports.is_empty() || ports.len() > MOST_PORTS || may_be_translated(filter, &services) {
         return rule_match;
     }
     let iptables = filter.iptables.value().is_some_and(|tables| !tables.is_empty());
@@ -242,6 +267,7 @@ fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -
 mod tests {
     use super::*;
     use crate::Known;
+    use crate::stage::filter::{IptablesTable, NftTable};
     use crate::stage::socket::SocketOwner;
     use crate::stage::socket::sample::service;
 
@@ -316,6 +342,27 @@ mod tests {
             let found = rule_match(&path);
             assert_eq!((found.severity, found.changes.is_empty()), (Severity::High, holder != "unbound"));
         }
+    }
+
+    #[test]
+    fn there_are_no_rules_where_nat_may_send_packets_to_the_service() {
+        let nat = |rules: u32, modules: &[&str]| {
+            let mut path = path(10, 0, true, &[HOOK, NO_TABLES]);
+            let content = Known::Value(IptablesTable { rules, hooks: 4 });
+            let table = IptablesTableState { family: IpFamily::Ip, name: "nat".into(), content };
+            path.filter.iptables = Known::Value(vec![table]);
+            let modules = modules.iter().map(|name| (*name).to_owned()).collect();
+            path.filter.modules = Known::Value(Some(modules));
+            path
+        };
+        let has_changes = |path: &PacketPath| !rule_match(path).changes.is_empty();
+        assert!(!has_changes(&nat(3, &[])), "NAT may be built in");
+        assert!(!has_changes(&nat(3, &["nf_nat", "xt_REDIRECT"])));
+        assert!(has_changes(&nat(3, &["nf_nat", "xt_MASQUERADE"])), "rules change sources only");
+        assert!(has_changes(&nat(0, &["nf_nat", "xt_REDIRECT"])), "the table is empty");
+        let mut nft = nat(0, &["nf_nat", "nft_nat"]);
+        nft.filter.nftables.expect_mut().push(NftTable { destination_nat: true, ..NftTable::default() });
+        assert!(!has_changes(&nft));
     }
 
     #[test]
