@@ -35,6 +35,9 @@ pub struct HostSockets {
     pub services: Known<Vec<ServiceSockets>>,
     /// Sizes of the kernel's lists, in scope or not: `udp4`, `udp6`, `tcp4`, `tcp6`.
     pub lists: BTreeMap<String, Known<u32>>,
+    /// Bound UDP sockets of both address families, connected or not (`inuse` in
+    /// `/proc/net/sockstat` and `sockstat6`); `None` without that file.
+    pub udp_in_use: Known<Option<u64>>,
     /// `net.core.rmem_max` in bytes; `None` in a network namespace where the kernel does not show
     /// it.
     pub receive_buffer_max_bytes: Known<Option<u64>>,

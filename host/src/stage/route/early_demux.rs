@@ -3,6 +3,7 @@
 use crate::Setting;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
+use crate::stage::socket::HostSockets;
 
 const UDP: &str = "net.ipv4.udp_early_demux";
 pub(super) const UDP_PATH: &str = "/proc/sys/net/ipv4/udp_early_demux";
@@ -19,7 +20,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     kernels: "4.12 and later",
     remedy: "Switch it off for UDP. It is a setting of the whole network namespace.",
     caveats: "Much of the host's UDP goes to connected sockets, for example of a resolver that queries other \
-              servers, or of a QUIC or DTLS server that connects a socket for each client.",
+              servers, or of a QUIC or DTLS server that connects a socket for each client. It is not reported \
+              if most UDP sockets are connected.",
     check: |view| check(view).into_iter().collect(),
 };
 
@@ -27,6 +29,9 @@ fn check(view: &HostView<'_>) -> Option<RuleMatch> {
     let route = &view.now.route;
     let is_on =
         (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
+    if most_sockets_are_connected(&view.now.socket)? {
+        return None;
+    }
     // A socket alone is not enough: a DHCP client has one, too.
     let services: Vec<_> = view.udp_services().filter(|service| is_on && view.matters(service)).collect();
     let service = services.first()?;
@@ -41,6 +46,13 @@ fn check(view: &HostView<'_>) -> Option<RuleMatch> {
             .evidence("unconnected UDP services", services.len(), service.read_from.clone())
             .change(Setting::sysctl(UDP), Some(1), 0),
     )
+}
+
+fn most_sockets_are_connected(sockets: &HostSockets) -> Option<bool> {
+    let Some(in_use) = *sockets.udp_in_use.value()? else { return Some(false) };
+    let list_size = |name: &str| Some(u64::from(*sockets.lists.get(name)?.value()?));
+    let unconnected = list_size("udp4")?.saturating_add(list_size("udp6")?);
+    Some(in_use.saturating_sub(unconnected) > unconnected)
 }
 
 #[cfg(test)]
@@ -70,5 +82,16 @@ mod tests {
         // Linux before 4.12 has one switch that includes TCP, which should stay on.
         assert!(!is_reported(SocketProtocol::Udp, &ON[..1]));
         assert!(!is_reported(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "")]));
+    }
+
+    #[test]
+    fn early_demux_is_not_reported_if_most_sockets_are_connected() {
+        let mut path = path(SocketProtocol::Udp, true, &ON);
+        for (in_use, is_reported) in [(9, false), (8, true), (4, true), (3, true)] {
+            let sizes = [("udp4".to_owned(), Known::Value(3)), ("udp6".to_owned(), Known::Value(1))];
+            path.socket.lists = sizes.into();
+            path.socket.udp_in_use = Known::Value(Some(in_use));
+            assert_eq!(!RULE.once(&path).is_empty(), is_reported, "{in_use}");
+        }
     }
 }

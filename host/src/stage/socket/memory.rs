@@ -1,4 +1,4 @@
-//! Memory of all UDP sockets: `udp_mem` and `sockstat`.
+//! Memory and number of all UDP sockets: `udp_mem` and `sockstat`.
 
 use super::UdpMemory;
 use crate::Host;
@@ -6,6 +6,7 @@ use crate::known::UnknownReason;
 
 pub(super) const LIMIT: &str = "/proc/sys/net/ipv4/udp_mem";
 pub(super) const USED: &str = "/proc/net/sockstat";
+const USED6: &str = "/proc/net/sockstat6";
 
 /// `None` if the kernel does not show the limit, as in network namespaces.
 pub(super) fn udp_memory(host: &Host) -> Result<Option<UdpMemory>, UnknownReason> {
@@ -14,20 +15,38 @@ pub(super) fn udp_memory(host: &Host) -> Result<Option<UdpMemory>, UnknownReason
         pages.ok_or_else(|| format!("'{}' is no three numbers", text.trim()))
     };
     let Some(limit_pages) = host.read_optional(LIMIT, limit).into_known()? else { return Ok(None) };
-    let used_pages = |text: &str| used_pages(text).ok_or("no line 'UDP:' with 'mem'");
+    let used_pages = |text: &str| field(text, "UDP:", "mem").ok_or("no line 'UDP:' with 'mem'");
     Ok(Some(UdpMemory { limit_pages, used_pages: host.read_known(USED, used_pages).into_known()? }))
 }
 
+pub(super) fn udp_in_use(host: &Host) -> Result<Option<u64>, UnknownReason> {
+    let in_use = |text: &str, line| field(text, line, "inuse").ok_or("no line of UDP with 'inuse'");
+    let sockets = host.read_optional(USED, |text| in_use(text, "UDP:")).into_known()?;
+    // Missing without IPv6.
+    let sockets6 = host.read_optional(USED6, |text| in_use(text, "UDP6:")).into_known()?;
+    Ok(sockets.map(|sockets| sockets.saturating_add(sockets6.unwrap_or(0))))
+}
+
 /// Reads a line such as `UDP: inuse 5 mem 258` (sockstat_seq_show, net/ipv4/proc.c).
-fn used_pages(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("UDP:"))?;
-    line.split_whitespace().skip_while(|word| *word != "mem").nth(1)?.parse().ok()
+fn field(text: &str, line: &str, name: &str) -> Option<u64> {
+    let values = text.lines().find_map(|text| text.strip_prefix(line))?;
+    values.split_whitespace().skip_while(|word| *word != name).nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Known;
+
+    #[test]
+    fn udp_sockets_in_use_are_of_both_address_families() {
+        let sockstat6 = (USED6, "TCP6: inuse 4\nUDP6: inuse 3\nUDPLITE6: inuse 0\n");
+        let in_use = |files: &[(&str, &str)]| Known::from(udp_in_use(&Host::scripted(files.iter().copied())));
+        assert_eq!(in_use(&[(USED, SOCKSTAT), sockstat6]), Known::Value(Some(8)));
+        assert_eq!(in_use(&[(USED, SOCKSTAT)]), Known::Value(Some(5)));
+        assert_eq!(in_use(&[sockstat6]), Known::Value(None));
+        assert!(in_use(&[(USED, "TCP: inuse 2\n")]).why_contains("inuse"));
+    }
 
     const SOCKSTAT: &str = "sockets: used 60\nTCP: inuse 2 orphan 0 tw 0 alloc 4 mem 1\nUDP: inuse 5 mem 258\nUDPLITE: inuse 0\n";
 

@@ -86,6 +86,7 @@ impl HostSockets {
         Self {
             services,
             lists,
+            udp_in_use: super::memory::udp_in_use(host).into(),
             receive_buffer_max_bytes: read_sysctl(host, "rmem_max"),
             receive_buffer_default_bytes: read_sysctl(host, "rmem_default"),
             udp_memory: super::memory::udp_memory(host).into(),
