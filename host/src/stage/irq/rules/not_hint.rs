@@ -30,11 +30,9 @@ fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let usable = spread::usable_cpus(path)?;
     let vectors = spread::receive_vectors(path, interface);
     // A hint with many CPUs has no meaning, and a hint to an excluded CPU cannot be followed.
-    let hints: Vec<(&IrqVector, u32)> = vectors
-        .values()
-        .filter_map(|vector| vector.hinted_cpu().map(|cpu| (*vector, cpu)))
-        .filter(|(_, cpu)| usable.contains(*cpu))
-        .collect();
+    let usable_hint = |vector: &IrqVector| vector.hinted_cpu().filter(|cpu| usable.contains(*cpu));
+    let hints: Vec<(&IrqVector, u32)> =
+        vectors.values().filter_map(|vector| Some((*vector, usable_hint(vector)?))).collect();
     let misplaced =
         hints.iter().filter(|(vector, hint)| vector.cpu().is_some_and(|cpu| cpu != *hint)).count();
     if misplaced == 0 {
@@ -63,7 +61,7 @@ fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     if !is_worse {
         return Some(rule_match);
     }
-    let plan = vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect();
+    let plan = vectors.iter().filter_map(|(queue, vector)| Some((*queue, usable_hint(vector)?))).collect();
     Some(super::add_changes(rule_match, path, interface, &plan))
 }
 
@@ -81,6 +79,19 @@ mod tests {
         let title = "2 of 4 receive queues of eth0 interrupt another CPU than their driver hints";
         assert_eq!(rule_match.summary(), (Severity::Note, title));
         assert!(rule_match.changes.is_empty());
+    }
+
+    #[test]
+    fn hints_to_isolated_cpus_are_not_followed() {
+        let machine = SampleMachine {
+            vectors: &[0, 0, 0, 0],
+            hints: Some(&[0, 1, 2, 3]),
+            isolated: "2-3",
+            ..SampleMachine::PLAIN
+        };
+        let rule_match = RULE.on(&machine).remove(0);
+        let cpus: Vec<&str> = rule_match.changes.iter().map(|change| change.to.as_str()).collect();
+        assert_eq!((rule_match.severity, cpus), (Severity::Medium, vec!["00000002"]));
     }
 
     #[test]
