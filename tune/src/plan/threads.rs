@@ -25,8 +25,9 @@ pub(super) fn set_commands(
     else {
         return;
     };
-    let services =
-        view.now.socket.services().iter().filter(|service| finding.title.contains(&service.name()));
+    let is_to_pin =
+        |service: &&ServiceSockets| finding.title.contains(&service.name()) && !view.takes_turns(service);
+    let services = view.now.socket.services().iter().filter(is_to_pin);
     let commands: Vec<String> = services.flat_map(|service| pin_commands(view, service, cpus)).collect();
     if !commands.is_empty() {
         entry.commands = commands;

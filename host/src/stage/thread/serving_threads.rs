@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ServingEvidence, ServingThread};
+use crate::stage::socket::ServiceSockets;
 use crate::stage::{HostView, PacketPath};
 
 /// Ticks of `USER_HZ` per second: 100 on every architecture (include/asm-generic/param.h) except
@@ -81,6 +82,13 @@ impl<'a> HostView<'a> {
             None => thread.was_seen() || !turn_pids.contains(&thread.pid),
         });
         threads
+    }
+
+    /// Whether threads of a socket of the service take turns, so that any thread of the process may
+    /// be the next that reads.
+    pub fn takes_turns(&self, service: &ServiceSockets) -> bool {
+        let mut inodes = service.sockets.iter().map(|socket| socket.inode);
+        inodes.any(|inode| self.readers_at_once(inode).len() < self.serving_socket(inode).len())
     }
 
     /// Kernel ticks between the readings, or since the start of the thread.

@@ -66,7 +66,9 @@ fn match_unpinned(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet
         let cpus = Some(CpuSet::from_iter([cpu]));
         view.now.link.iter().any(|link| view.now.softirq_cpus(&link.interface) == cpus)
     };
-    let targets = unpinned_threads.iter().zip(target_cpus);
+    // Threads of Go are started by any thread, and would all inherit its CPU.
+    let takes_turns = view.takes_turns(service);
+    let targets = unpinned_threads.iter().zip(target_cpus).filter(|_| !takes_turns);
     let targets = targets.filter(|(_, cpu)| threads.len() > 1 || !takes_all_packets(*cpu));
     Some(targets.fold(rule_match, |rule_match, (thread, cpu)| {
         rule_match.command(format!("taskset -pc {cpu} {}", thread.tid))
@@ -123,6 +125,18 @@ mod tests {
         assert_eq!(commands(&[2], &[51]), Vec::<String>::new());
         assert_eq!(commands(&[2, 3], &[51]), ["taskset -pc 2 51"]);
         assert_eq!(commands(&[2], &[51, 52]), ["taskset -pc 0 51", "taskset -pc 1 52"]);
+    }
+
+    #[test]
+    fn threads_that_take_turns_are_not_pinned() {
+        let mut path = pair("0-3", "0-3");
+        for index in [0, 1] {
+            let thread = path.thread_mut(index);
+            (thread.sockets, thread.takes_turns_at) = (vec![700], Some(4));
+        }
+        assert_eq!(UNPINNED.once(&path)[0].commands, Vec::<String>::new());
+        path.thread_mut(1).takes_turns_at = Some(5);
+        assert_eq!(UNPINNED.once(&path)[0].commands.len(), 2, "an epoll instance per thread");
     }
 
     #[test]
