@@ -139,6 +139,8 @@ impl FunctionNames {
         }
         let mut process = Process::new(pid.into());
         process.debug_syms = false;
+        // Any user can make /tmp/perf-PID.map a pipe that never ends, or larger than memory.
+        process.perf_map = false;
         *remaining_tries = remaining_tries.saturating_sub(1);
         match self.symbolizer.symbolize(&Source::Process(process), Input::AbsAddr(addresses)) {
             Ok(symbols) => symbols.iter().map(symbol_name).collect(),
@@ -193,4 +195,24 @@ fn user_frame(symbol: Option<Named>, mapped_file: Option<&str>) -> StackFrame {
     let module =
         path.and_then(|path| path.rsplit('/').next().map(str::to_owned)).filter(|file| !file.is_empty());
     StackFrame { name, module, kind: FrameKind::User }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_come_from_files_that_any_user_can_write() {
+        let pid = std::process::id();
+        let path = format!("/tmp/perf-{pid}.map");
+        std::fs::write(&path, "1 7ffffffffffe jit\n").expect("written");
+        // The stack of a thread is anonymous memory, as the code of a JIT compiler is.
+        let names = std::thread::spawn(move || {
+            let mut functions = FunctionNames::new(&Host::live()).expect("symbols");
+            functions.names_of(pid, &[(&raw const functions).addr() as u64], &mut 1)
+        });
+        let names = names.join();
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(names.expect("names"), [None]);
+    }
 }
