@@ -2,13 +2,14 @@
 //! standard error.
 
 use std::borrow::Cow;
-use std::fs::{self, Metadata, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use rustix::fs::OFlags;
 use serde::Serialize;
 
 /// `FILE`, or `-` for standard output.
@@ -65,8 +66,7 @@ impl OutputTarget {
         anyhow::ensure!(!path.is_dir(), "cannot write {}: it is a directory", path.display());
         if is_written_in_place(path) {
             if path.is_file() {
-                let append_result = fs::OpenOptions::new().append(true).open(path);
-                append_result.with_context(|| format!("cannot write {}", path.display()))?;
+                open_in_place(path, OpenOptions::new().append(true))?;
             }
             return Ok(());
         }
@@ -106,7 +106,8 @@ impl OutputTarget {
                 fs::set_permissions(path, Permissions::from_mode(READ_BY_OWNER))
                     .with_context(|| format!("cannot write {}", path.display()))?;
             }
-            let write_result = fs::write(path, content);
+            let mut file = open_in_place(path, OpenOptions::new().write(true).truncate(true))?;
+            let write_result = file.write_all(content);
             return if_read(write_result.with_context(|| format!("cannot write {}", path.display())));
         }
         let kept_mode = if is_private { None } else { mode_of_own_file(path) };
@@ -143,12 +144,33 @@ const READ_BY_ALL: u32 = 0o666;
 const READ_BY_OWNER: u32 = 0o600;
 const STICKY: u32 = 0o1000;
 
+/// Directories of links that only root and the kernel make. In the user namespace of a lab, these
+/// links seem to be another user's.
+const DEVICE_DIRECTORIES: [&str; 3] = ["/dev", "/dev/fd", "/proc/self/fd"];
+
 /// A device or pipe cannot be replaced by another file, and a link such as `/dev/stdout` must not
 /// be. Links of other users are replaced, because they could lead anywhere.
 fn is_written_in_place(path: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
-    let is_trusted_link = metadata.is_symlink() && (metadata.uid() == 0 || is_own(&metadata));
-    path.exists() && (is_trusted_link || !path.is_file())
+    path.exists() && if metadata.is_symlink() { is_trusted_link(path) } else { !metadata.is_file() }
+}
+
+fn is_trusted_link(path: &Path) -> bool {
+    let is_of_device_directory =
+        DEVICE_DIRECTORIES.iter().any(|directory| parent_directory(path) == Path::new(directory));
+    let is_trusted = |link: Metadata| link.uid() == 0 || is_own(&link) || is_of_device_directory;
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink() && is_trusted(metadata))
+}
+
+/// Opens a file that is not replaced as a whole. Links of other users are not followed.
+pub(crate) fn open_in_place(path: &Path, options: &mut OpenOptions) -> Result<File> {
+    let is_trusted_link = is_trusted_link(path);
+    let flags = if is_trusted_link { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let open_result = options.custom_flags(flags.bits() as i32).open(path);
+    if open_result.is_err() && !is_trusted_link && path.is_symlink() {
+        bail!("cannot write {}: it is a link of another user", path.display());
+    }
+    open_result.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Another user could have made a file that all may write to.
@@ -172,7 +194,7 @@ fn part_path(path: &Path) -> PathBuf {
 /// Writes a file that must not exist. In a directory that other users may write to, one of them
 /// could have put a link there.
 fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(content)
+    OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(content)
 }
 
 /// Prints a result to standard output. The exit status and what follows must not depend on whether
@@ -343,6 +365,24 @@ mod tests {
         std::os::unix::fs::symlink("/sys/kernel/uevent_seqnum", &link).expect("a link");
         for path in ["".into(), directory.path().join("new/"), link] {
             OutputTarget::File(path.clone()).check().expect_err(&path.display().to_string());
+        }
+    }
+
+    #[test]
+    fn links_of_other_users_are_not_followed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (link, file) = (directory.path().join("link"), directory.path().join("file"));
+        for target in [Path::new("/dev/full"), &file] {
+            fs::write(&file, "old").expect("written");
+            std::os::unix::fs::symlink(target, &link).expect("a link");
+            if std::os::unix::fs::lchown(&link, Some(65_534), None).is_err() {
+                return linerate_testkit::skip("links_of_other_users_are_not_followed", "requires root");
+            }
+            let append_result = open_in_place(&link, OpenOptions::new().append(true).create(true));
+            assert!(append_result.expect_err("a link").to_string().ends_with("it is a link of another user"));
+            OutputTarget::File(link.clone()).write("new").expect("replaced");
+            assert!(!link.is_symlink() && fs::read(&file).expect("read") == b"old", "{}", target.display());
+            fs::remove_file(&link).expect("removed");
         }
     }
 

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::{manual, output};
+use crate::manual;
+use crate::output::{self, OutputTarget};
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
@@ -21,8 +22,7 @@ impl ManArgs {
         let pages = manual::pages(&crate::tree());
         fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         for page in &pages {
-            let path = directory.join(&page.file);
-            fs::write(&path, &page.text).with_context(|| format!("cannot write {}", path.display()))?;
+            OutputTarget::File(directory.join(&page.file)).write(&page.text)?;
         }
         let names: String = pages.iter().map(|page| format!("{}\n", page.file)).collect();
         output::print(&names)?;

@@ -1,9 +1,9 @@
 //! Outputs of a run: live lines, a stream of events, and the result.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use linerate_load::{GeneratorDescription, SlotInterval};
 use serde::Serialize;
 
@@ -106,7 +106,8 @@ impl EventStream {
         let file: Box<dyn Write + Send> = match OutputTarget::from(name) {
             OutputTarget::Stdout => Box::new(io::stdout()),
             OutputTarget::File(path) => {
-                Box::new(File::create(&path).with_context(|| format!("cannot write {}", path.display()))?)
+                let mut options = OpenOptions::new();
+                Box::new(output::open_in_place(&path, options.write(true).create(true).truncate(true))?)
             }
         };
         Ok(Self { file, name: name.to_owned(), failed: None })

@@ -10,6 +10,7 @@ use linerate_host::live::snapshot::SCHEMA;
 
 use crate::envelope::Envelope;
 use crate::origin::HostSummary;
+use crate::output;
 
 /// The document that `--json` prints, and `--record` writes as one line.
 pub(super) fn envelope(snapshot: &Snapshot) -> Envelope<&Snapshot> {
@@ -32,7 +33,7 @@ impl RecordFile {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let open_error = || format!("cannot record in {}", path.display());
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).append(true).create(true).open(path).with_context(open_error)?;
+        let mut file = output::open_in_place(path, options.read(true).append(true).create(true))?;
         let mut last_byte = [b'\n'];
         if file.metadata().with_context(open_error)?.is_file() && file.seek(SeekFrom::End(-1)).is_ok() {
             file.read_exact(&mut last_byte).with_context(open_error)?;
