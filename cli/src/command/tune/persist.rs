@@ -1,5 +1,6 @@
 //! `linerate tune persist`, `unpersist` and `reapply`: settings that outlast a boot.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -129,7 +130,8 @@ impl TuneUnpersistArgs {
 }
 
 /// Fails if units cannot run this path: in a container with `--host-root` it is a path of the image,
-/// and after an upgrade it ends with `(deleted)`.
+/// and after an upgrade it ends with `(deleted)`. Also if other users may replace it, as in
+/// `~/.cargo/bin`, because units run it as root.
 pub(crate) fn check_program(program: &Path) -> Result<()> {
     let is_program = program.is_file() && rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok();
     ensure!(
@@ -138,6 +140,22 @@ pub(crate) fn check_program(program: &Path) -> Result<()> {
          with that program",
         program.display()
     );
+    for path in program.ancestors() {
+        let metadata = path.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+        // Debian gives /usr/local to the group staff, which it trusts like root (policy 9.1.2).
+        let is_group_of_root = metadata.gid() == 0 || path.starts_with("/usr/local");
+        let others_bits = if is_group_of_root { 0o002 } else { 0o022 };
+        // In a sticky directory, only the owner of a file may replace it.
+        let is_sticky = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
+        let is_writable = metadata.mode() & others_bits != 0 && !is_sticky;
+        ensure!(
+            metadata.uid() == 0 && !is_writable,
+            "{}: other users may replace {}, and units would run it as root: copy linerate to /usr/local/bin and run this \
+             command with that program",
+            program.display(),
+            path.display()
+        );
+    }
     Ok(())
 }
 
@@ -188,21 +206,33 @@ impl TuneReapplyArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use linerate_host::HostRecording;
     use linerate_host::recording::RecordedEntry;
 
     use super::*;
 
     #[test]
-    fn persist_requires_a_program_that_exists_and_is_executable() {
+    fn persist_requires_a_program_that_is_executable_and_that_others_cannot_replace() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("linerate");
         std::fs::write(&file, "").expect("written");
-        let own_program = std::env::current_exe().expect("this test");
-        let deleted = PathBuf::from(format!("{} (deleted)", own_program.display()));
-        for (program, expected) in
-            [(own_program, true), (deleted, false), (file, false), (directory.path().to_owned(), false)]
-        {
+        let shell = Path::new("/bin/sh").canonicalize().expect("a shell");
+        let deleted = PathBuf::from(format!("{} (deleted)", shell.display()));
+        let open_directory = directory.path().join("open");
+        std::fs::create_dir(&open_directory).expect("made");
+        std::fs::set_permissions(&open_directory, Permissions::from_mode(0o777)).expect("set");
+        let replaceable = open_directory.join("linerate");
+        std::fs::copy(&shell, &replaceable).expect("copied");
+        for (program, expected) in [
+            (shell, true),
+            (deleted, false),
+            (file, false),
+            (directory.path().to_owned(), false),
+            (replaceable, false),
+        ] {
             assert_eq!(check_program(&program).is_ok(), expected, "{}", program.display());
         }
     }
