@@ -45,6 +45,17 @@ pub struct HostProcess {
     pub comm: String,
 }
 
+impl HostProcess {
+    /// Whether it runs as root; true if that is unknown. Any user can run a program with the name of one that manages the
+    /// host, and those in user namespaces of containers do not manage it.
+    #[must_use]
+    pub fn is_of_root(&self, host: &Host) -> bool {
+        let status = host.read(&format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        ids.is_none_or(|ids| ids.split_whitespace().all(|id| id == "0"))
+    }
+}
+
 /// In the order of process ids. A process that ends during the reading is left out.
 pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
     list_processes(host).into()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use linerate_host::process::{HostProcess, processes};
 use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::{CpuSet, Host, Setting, SettingValue};
 use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SkippedFinding};
@@ -176,8 +177,9 @@ fn smt_change(host: &Host) -> Result<PlannedChange, String> {
             ));
         }
     };
-    let processes = linerate_host::process::processes(host);
-    if processes.value().is_some_and(|list| list.iter().any(|process| process.comm == "irqbalance")) {
+    let processes = processes(host);
+    let is_irqbalance = |process: &HostProcess| process.comm == "irqbalance" && process.is_of_root(host);
+    if processes.value().is_some_and(|list| list.iter().any(is_irqbalance)) {
         let why = "irqbalance moves interrupts when CPUs come and go: stop it for the run";
         return Err(why.to_owned());
     }

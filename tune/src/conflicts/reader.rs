@@ -50,7 +50,7 @@ impl<'a> ConfigurationReader<'a> {
 
     pub(super) fn process(&self, name: &str) -> Option<&HostProcess> {
         debug_assert!(KNOWN_PROGRAMS.contains(&name), "an anonymous capture would hide {name}");
-        self.processes.iter().find(|process| process.comm == name)
+        self.processes.iter().find(|process| process.comm == name && process.is_of_root(self.host))
     }
 
     /// The text of a file. An unreadable file is `None` like a missing one, and is added to `unknown`.
@@ -113,6 +113,18 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_of_users_are_not_those_that_set_things() {
+        let host = Host::scripted([
+            ("/proc/7/comm", "tuned\n"),
+            ("/proc/7/status", "Uid:\t1000\t1000\t1000\t1000\n"),
+            ("/proc/8/comm", "tuned\n"),
+            ("/proc/8/status", "Uid:\t0\t0\t0\t0\n"),
+        ]);
+        let pid = ConfigurationReader::new(&host).process("tuned").map(|process| process.pid);
+        assert_eq!(pid, Some(8));
+    }
 
     #[test]
     fn earlier_directories_hide_files_of_the_same_name() {

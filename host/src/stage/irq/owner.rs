@@ -41,7 +41,7 @@ impl IrqOwner {
 }
 
 fn owner_of_process(host: &Host, process: &HostProcess) -> Option<IrqOwner> {
-    match process.comm.as_str() {
+    let owner = match process.comm.as_str() {
         IRQBALANCE => Some(irqbalance::observe(host, process.pid)),
         TUNED => tuned::observe(host, process.pid),
         GOOGLE_AGENT => Some(IrqOwner {
@@ -53,12 +53,26 @@ fn owner_of_process(host: &Host, process: &HostProcess) -> Option<IrqOwner> {
             environment: None,
         }),
         _ => None,
-    }
+    };
+    owner.filter(|_| process.is_of_root(host))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_of_a_user_is_no_irq_owner() {
+        let (user, root) = ("Name:\tx\nUid:\t1000\t0\t0\t0\n", "Name:\tx\nUid:\t0\t0\t0\t0\n");
+        let host = Host::scripted([
+            ("/proc/612/comm", "irqbalance\n"),
+            ("/proc/612/status", user),
+            ("/proc/700/comm", "google_guest_ag\n"),
+            ("/proc/700/status", root),
+        ]);
+        let owners = observe(&host).into_value().expect("owners");
+        assert_eq!(owners.iter().map(|owner| owner.pid).collect::<Vec<_>>(), [Some(700)]);
+    }
 
     #[test]
     fn google_guest_agent_is_an_irq_owner() {
