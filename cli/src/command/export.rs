@@ -111,11 +111,21 @@ impl ExportArgs {
         };
         let write_interval = self.every.unwrap_or(EVERY);
         let mut next_write = Instant::now();
+        // `None` before the first write, whose failure shows a wrong path. A later one may be a full disk.
+        let mut has_failed = None;
         while !interrupt.is_raised() {
             if let Some(file) = &self.textfile
                 && next_write <= Instant::now()
             {
-                replace_file(file, pages)?;
+                let write_result = replace_file(file, pages);
+                match (&write_result, has_failed) {
+                    (Err(_), None) => return write_result,
+                    (Err(error), Some(false)) => {
+                        status_line!("linerate: {}; trying again", output::one_line(error));
+                    }
+                    _ => {}
+                }
+                has_failed = Some(write_result.is_err());
                 // A write that took too long is not repeated.
                 next_write = (next_write + write_interval).max(Instant::now());
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::metrics_address;
-use crate::support::{TestChild, TestDirectory, await_line, linerate, program, signal};
+use crate::support::{TestChild, TestDirectory, await_line, linerate, program, signal, within};
 
 /// A running `linerate export`.
 struct ExportProcess {
@@ -77,6 +77,22 @@ fn textfile_is_written_completely_and_without_leftovers() {
     assert_eq!(export.end(), Some(0));
     let names = std::fs::read_dir(directory.path()).expect("listed").count();
     assert_eq!(names, 1, "nothing but the file");
+}
+
+#[test]
+fn textfile_is_written_again_after_a_failure() {
+    let directory = TestDirectory::new();
+    let (place, moved) = (directory.file("place"), directory.file("moved"));
+    std::fs::create_dir(&place).expect("made");
+    let file = directory.path().join("place/linerate.prom");
+    let mut command = Command::new(program());
+    command.args(["export", "--interface", "lo", "--every", "1", "--textfile"]).arg(&file);
+    let mut export = TestChild(command.stderr(Stdio::piped()).spawn().expect("the command starts"));
+    within(60, "the file is written", || file.exists());
+    std::fs::rename(&place, &moved).expect("moved");
+    await_line(&mut export.stderr, |line| line.ends_with("; trying again").then_some(()));
+    std::fs::create_dir(&place).expect("made");
+    within(60, "the file is written again", || file.exists());
 }
 
 #[test]
