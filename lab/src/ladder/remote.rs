@@ -74,8 +74,9 @@ impl Default for RemoteOptions {
 #[derive(Debug)]
 pub struct RemoteGenerators {
     options: RemoteOptions,
-    links: Vec<HostLink>,
+    // Dropped first, because threads of links may wait for room in it.
     events: Receiver<(usize, LinkNews)>,
+    links: Vec<HostLink>,
     warnings: Vec<String>,
     slots: u64,
     late_slots: LateSlots,
@@ -97,11 +98,12 @@ impl RemoteGenerators {
                 return Err(RemoteError::Twice(host.clone()));
             }
         }
-        let (event_sender, events) = mpsc::channel();
+        // Bounded, because a host could send more than fits into memory.
+        let (event_sender, events) = mpsc::sync_channel(4 * options.hosts.len());
         let mut generators = RemoteGenerators {
             options,
-            links: Vec::new(),
             events,
+            links: Vec::new(),
             warnings: Vec::new(),
             slots: 0,
             late_slots: LateSlots::default(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ExitStatus};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ impl HostLink {
         program: &str,
         load: &RemoteLoad,
         host_index: usize,
-        event_sender: &Sender<(usize, LinkNews)>,
+        event_sender: &SyncSender<(usize, LinkNews)>,
     ) -> Result<Self, RemoteError> {
         let line = ssh::load_line(program, load)?;
         let mut command = ssh::ssh_command(ssh, host, &line);
@@ -97,9 +97,12 @@ impl HostLink {
         if let Some(stdout) = stdout {
             let (output_tail, clock, event_sender) =
                 (Arc::clone(&output_tail), Arc::clone(&clock), event_sender.clone());
-            let send_news = move |link_news| {
-                // The receiver is gone when the generators are dropped.
-                let _ = event_sender.send((host_index, link_news));
+            // The receiver is gone when the generators are dropped. Nobody takes the time between slots.
+            let send_news = move |link_news| match link_news {
+                LinkNews::Answer(RemoteAnswer::Pong { .. }) => {
+                    drop(event_sender.try_send((host_index, link_news)));
+                }
+                _ => drop(event_sender.send((host_index, link_news))),
             };
             threads.push(thread::spawn(move || listen(stdout, &output_tail, &clock, &send_news)));
         }
@@ -328,7 +331,7 @@ mod tests {
         let workload = WorkloadContents { source, bytes: vec![b'a'; 1 << 20] };
         let load = RemoteLoad { workload: Some(workload), ..RemoteLoad::default() };
         let ssh = ["sh", "-c", "exec sleep 600", "ssh"].map(str::to_owned);
-        let (event_sender, _events) = std::sync::mpsc::channel();
+        let (event_sender, _events) = std::sync::mpsc::sync_channel(1);
         let host = "ssh://far1".parse().expect("a host");
         let link = HostLink::start(&ssh, &host, "linerate", &load, 0, &event_sender).expect("it starts");
         while !matches!(link.line.stdin.try_lock(), Err(TryLockError::WouldBlock)) {
