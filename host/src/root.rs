@@ -152,7 +152,7 @@ impl Host {
             || match &self.source {
                 HostSource::Recorded(recording) => recording.read(path),
                 HostSource::Scripted(script) => script.read(path),
-                HostSource::Live { sys } => read_file(&locate(sys, path)),
+                HostSource::Live { sys } => read_live(sys, path),
                 HostSource::Directory(tree) => tree.read(path),
             },
         );
@@ -407,6 +407,16 @@ fn lock(recording: &Mutex<HostRecording>) -> MutexGuard<'_, HostRecording> {
 }
 
 /// The path of a file of the live host.
+/// Below the root of another process, any user may have put pipes, and links to files of this host.
+fn read_live(sys: &Path, path: &str) -> io::Result<Vec<u8>> {
+    match path.strip_prefix("/proc/").and_then(|rest| rest.split_once("/root/")) {
+        Some((pid, file)) => {
+            CapturedTree::new(format!("/proc/{pid}/root").into(), CaptureExtras::default()).read(file)
+        }
+        None => read_file(&locate(sys, path)),
+    }
+}
+
 fn locate(sys: &Path, path: &str) -> PathBuf {
     match (path.strip_prefix("/sys/"), path.strip_prefix("/proc/net/")) {
         (Some(rest), _) => sys.join(rest),
@@ -440,6 +450,18 @@ mod tests {
         assert_eq!(error.to_string(), "writing /proc/sys/net/x: not available from a capture");
         assert!(host.program("true", &[], "").is_err());
         assert!(host.audit_enabled().is_err());
+    }
+
+    #[test]
+    fn a_pipe_below_the_root_of_a_process_does_not_block() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pipe");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
+        let file = |name: &str| format!("/proc/self/root{}/{name}", directory.path().display());
+        Host::live().read(&file("pipe")).expect_err("a pipe");
+        std::fs::write(directory.path().join("file"), "7").expect("written");
+        assert_eq!(Host::live().read(&file("file")).expect("read"), "7");
     }
 
     #[test]
