@@ -95,6 +95,11 @@ impl TaskStat {
         host.read_parsed(&format!("{directory}/stat"), parse)
     }
 
+    /// In ticks of `USER_HZ`.
+    pub fn total_ticks(&self) -> Option<u64> {
+        self.user_ticks?.checked_add(self.system_ticks?)
+    }
+
     /// Whether the kernel counted CPU time for it, in ticks of its clock.
     pub fn has_run(&self) -> bool {
         self.user_ticks.unwrap_or(0) > 0 || self.system_ticks.unwrap_or(0) > 0

@@ -8,6 +8,8 @@ mod sampling;
 mod serving_threads;
 mod syscall;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::{CpuSet, Known};
@@ -17,6 +19,7 @@ pub use crate::process::task::TaskStat;
 pub use cpu_quota::CpuQuota;
 pub use sampling::{ThreadSampling, ThreadSightings};
 pub(crate) use serving_threads::TICKS_PER_SECOND;
+pub(in crate::stage) use serving_threads::turn_taking_pids;
 pub(crate) use {
     crate::process::task::parse_epoll_targets, sampling::registered_sockets, syscall::ThreadActivity,
 };
@@ -43,6 +46,9 @@ pub struct ThreadWatch {
     pub scheduled_idle: u32,
     /// The CPU quota of its cgroup or a parent.
     pub cpu_quota: Known<Option<CpuQuota>>,
+    /// User and system time of each thread, serving or not, in ticks of `USER_HZ`.
+    #[serde(skip)]
+    pub ticks: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Clone, Serialize)]

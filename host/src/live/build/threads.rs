@@ -56,8 +56,7 @@ fn thread(
     let share = |ticks: fn(&TaskStat) -> Option<u64>| {
         rate(before.and_then(ticks), ticks(now), readings.seconds).map(|rate| rate / TICKS_PER_SECOND)
     };
-    let total_ticks = |task: &TaskStat| task.user_ticks?.checked_add(task.system_ticks?);
-    let cpu_share = share(total_ticks);
+    let cpu_share = share(TaskStat::total_ticks);
     let has_run = cpu_share.is_some_and(|share| share > 0.0);
     let cpu = now.last_cpu;
     let services = readings.path.socket.services().iter();

@@ -129,7 +129,7 @@ impl<'a> HostView<'a> {
 
     /// CPUs' worth of time of all threads of a service.
     pub(in crate::stage) fn service_cpus(&self, service: &ServiceSockets) -> f64 {
-        self.threads_of(service).into_iter().filter_map(|thread| self.cpus_used(thread)).sum()
+        self.cpus_of_threads(&self.threads_of(service))
     }
 
     pub(in crate::stage) fn threads_of(&self, service: &ServiceSockets) -> Vec<&'a ServingThread> {
@@ -189,6 +189,7 @@ mod tests {
     use crate::stage::link::DeviceKind;
     use crate::stage::rss::sample::{ntuple_rule, rss};
     use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
+    use crate::stage::thread::ThreadWatch;
     use crate::{Diagnosis, Known, Severity};
 
     fn count(path: &mut PacketPath, name: &str, value: u64) {
@@ -247,6 +248,29 @@ mod tests {
             assert_eq!((view.loses(service), view.matters(service)), (loses, loses), "{drops} {received}");
             let light_load = view.light_load(&CostUnit::UdpDatagram);
             assert_eq!(light_load.is_none(), loses || received > 500_000, "{drops} {received}");
+        }
+    }
+
+    #[test]
+    fn threads_that_take_turns_count_although_few_are_seen_at_their_turn() {
+        let reading = |tid: u32, ticks: u64| {
+            let seen = ServingThread { takes_turns_at: Some(4), ..thread(tid, 700, "0-3") };
+            let mut path = host(&[0, 1]).with(service(1), vec![seen]);
+            path.service().named = false;
+            let ticks = (50..62).map(|tid| (tid, ticks)).collect();
+            path.thread.processes = vec![ThreadWatch { ticks, ..thread_watch(None) }];
+            path
+        };
+        let before = reading(51, 100);
+        for (tid, ticks, cpus) in [(53, 140, 0.48), (53, 100, 0.0), (51, 600, 0.5)] {
+            let now = later(&reading(tid, ticks));
+            let view = HostView::twice(&before, &now);
+            let service = &now.socket.services()[0];
+            assert!((view.service_cpus(service) - cpus).abs() < 1e-9, "{tid} {ticks}");
+            assert_eq!(view.matters(service), cpus > 0.0);
+            let findings = Diagnosis::of(&view).findings;
+            let is_unpinned = findings.iter().any(|finding| finding.id == "thread.unpinned");
+            assert_eq!(is_unpinned, tid == 51, "the others are unknown");
         }
     }
 

@@ -86,6 +86,7 @@ pub(in crate::stage) fn thread_watch(started_seconds: Option<f64>) -> ThreadWatc
         stopped: 0,
         scheduled_idle: 0,
         cpu_quota: Known::Value(None),
+        ticks: [].into(),
     }
 }
 

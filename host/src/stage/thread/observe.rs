@@ -82,8 +82,9 @@ impl<'h> ProcessThreads<'h> {
             let tasks = all.filter_map(|thread| thread.task.value());
             u32::try_from(tasks.filter(|task| predicate(task)).count()).unwrap_or(u32::MAX)
         };
-        let started = self.threads.value().into_iter().flatten();
-        let started = started.filter_map(|thread| thread.task.value()?.started).min();
+        let tasks = self.threads.value().into_iter().flatten();
+        let tasks = tasks.filter_map(|thread| Some((thread.tid, thread.task.value()?)));
+        let started = tasks.clone().filter_map(|(_, task)| task.started).min();
         ThreadWatch {
             pid: self.pid,
             threads: threads.into(),
@@ -92,6 +93,7 @@ impl<'h> ProcessThreads<'h> {
             stopped: count(|task| task.stopped),
             scheduled_idle: count(|task| task.scheduled_idle),
             cpu_quota: CpuQuota::of_process(self.host, self.pid),
+            ticks: tasks.filter_map(|(tid, task)| Some((tid, task.total_ticks()?))).collect(),
         }
     }
 

@@ -93,7 +93,7 @@ impl<'a> HostView<'a> {
 
     /// Kernel ticks between the readings, or since the start of the thread.
     fn kernel_ticks(&self, thread: &ServingThread) -> Option<u64> {
-        let ticks = |path| same_thread(path, thread)?.system_ticks.value().copied();
+        let ticks = |path| same_thread(path, (thread.pid, thread.tid))?.system_ticks.value().copied();
         let total_ticks = thread.system_ticks.value()?;
         Some(match self.before {
             // A thread missing from one of the readings did other work at that time.
@@ -105,10 +105,24 @@ impl<'a> HostView<'a> {
         })
     }
 
-    /// CPUs' worth of time: between the readings, or with one reading the average since boot, which
-    /// is a lower bound.
+    /// CPUs' worth of time between readings in both of which the thread served, or with one reading
+    /// the average since boot, which is a lower bound.
     pub fn cpus_used(&self, thread: &ServingThread) -> Option<f64> {
-        let ticks = |path: &PacketPath| same_thread(path, thread)?.ticks();
+        self.cpus_of_ticks(|path| same_thread(path, (thread.pid, thread.tid))?.ticks())
+    }
+
+    /// CPUs' worth of time of a service's threads, also if they served in one of the readings only.
+    /// Of threads that take turns, few are seen at their turn, so all of their process count.
+    pub(in crate::stage) fn cpus_of_threads(&self, threads: &[&ServingThread]) -> f64 {
+        let pids = turn_taking_pids(threads);
+        let watches = self.now.thread.processes.iter().filter(|watch| pids.contains(&watch.pid));
+        let mut ids: BTreeSet<(u32, u32)> =
+            watches.flat_map(|watch| watch.ticks.keys().map(|tid| (watch.pid, *tid))).collect();
+        ids.extend(threads.iter().map(|thread| (thread.pid, thread.tid)));
+        ids.into_iter().filter_map(|id| self.cpus_of_ticks(|path| ticks(path, id))).sum()
+    }
+
+    fn cpus_of_ticks(&self, ticks: impl Fn(&PacketPath) -> Option<u64>) -> Option<f64> {
         match self.before {
             Some(_) => self.rate(ticks).map(|rate| rate / TICKS_PER_SECOND),
             None => {
@@ -119,8 +133,24 @@ impl<'a> HostView<'a> {
     }
 }
 
-fn same_thread<'p>(path: &'p PacketPath, thread: &ServingThread) -> Option<&'p ServingThread> {
-    path.thread.serving.value()?.iter().find(|other| (other.pid, other.tid) == (thread.pid, thread.tid))
+fn same_thread(path: &PacketPath, (pid, tid): (u32, u32)) -> Option<&ServingThread> {
+    path.thread.serving.value()?.iter().find(|thread| (thread.pid, thread.tid) == (pid, tid))
+}
+
+/// Those of a thread that may serve nothing in this reading.
+fn ticks(path: &PacketPath, id: (u32, u32)) -> Option<u64> {
+    let watch = path.thread.processes.iter().find(|watch| watch.pid == id.0);
+    let watched_ticks = watch.and_then(|watch| watch.ticks.get(&id.1).copied());
+    watched_ticks.or_else(|| same_thread(path, id)?.ticks())
+}
+
+/// Processes with several of these threads in turn at one epoll instance.
+pub(in crate::stage) fn turn_taking_pids(threads: &[&ServingThread]) -> BTreeSet<u32> {
+    let mut turns = BTreeSet::new();
+    let is_next = |thread: &&&ServingThread| {
+        thread.takes_turns_at.is_some_and(|epoll| !turns.insert((thread.pid, epoll)))
+    };
+    threads.iter().filter(is_next).map(|thread| thread.pid).collect()
 }
 
 impl ServingThread {

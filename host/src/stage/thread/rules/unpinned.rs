@@ -4,7 +4,7 @@ use crate::CpuSet;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
-use crate::stage::thread::ServingThread;
+use crate::stage::thread::{ServingThread, turn_taking_pids};
 
 pub(in crate::stage) const UNPINNED: Rule = Rule {
     id: "thread.unpinned",
@@ -38,7 +38,9 @@ fn match_unpinned(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet
         thread.allowed.value().is_some_and(|cpus| online.iter().all(|cpu| cpus.contains(cpu)))
     };
     let unpinned_threads: Vec<&ServingThread> = threads.iter().filter(is_unpinned).copied().collect();
-    if unpinned_threads.is_empty() || threads.len() > online.len() {
+    // Of threads that take turns, only those seen at their turn are known.
+    let takes_turns = !turn_taking_pids(&threads).is_empty();
+    if unpinned_threads.is_empty() || takes_turns || threads.len() > online.len() {
         return None;
     }
     // While threads wait for the same socket, their CPUs matter less.
