@@ -100,6 +100,17 @@ impl LinkState {
         self.totals.value()?.get(name).copied()
     }
 
+    /// Whether most of its packets come by a virtual function, an interface of its own whose packets
+    /// Hyper-V's driver adds to its totals (`netvsc_get_stats64`, drivers/net/hyperv/netvsc_drv.c,
+    /// Linux 6.18).
+    pub(in crate::stage) fn receives_by_vf(&self) -> bool {
+        let driver = self.driver.value().and_then(Option::as_ref);
+        let statistics = self.statistics.value().and_then(Option::as_ref);
+        let vf_packets = statistics.and_then(|statistics| statistics.get("vf_rx_packets"));
+        driver.is_some_and(|driver| driver.name == "hv_netvsc")
+            && vf_packets.zip(self.total("rx_packets")).is_some_and(|(by_vf, all)| *by_vf > all / 2)
+    }
+
     /// Received, sent and lost packets.
     pub fn counters(&self) -> Vec<Counter> {
         losses::counters_of_link(self)

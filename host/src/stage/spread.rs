@@ -77,10 +77,11 @@ fn is_as_good((cpus, counts): &Score, (best_cpus, best_counts): &Score) -> bool 
     cpus == best_cpus && counts.iter().zip(best_counts).all(|(count, best)| count <= best)
 }
 
-/// Packets of veth, tun and similar interfaces are processed on the sender's CPU.
+/// Packets of veth, tun and similar interfaces are processed on the sender's CPU, those of a virtual
+/// function by its queues.
 pub(in crate::stage) fn has_own_queues(path: &PacketPath, link: &LinkState) -> bool {
     match link.device.value() {
-        Some(device) => *device != DeviceKind::Software,
+        Some(device) => *device != DeviceKind::Software && !link.receives_by_vf(),
         None => !path.irq.vectors(&link.interface).is_empty(),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::stage::link::LinkState;
+use linerate_host::stage::link::{DeviceKind, LinkState};
 use linerate_host::{CpuSet, HostView};
 use serde::{Deserialize, Serialize};
 
@@ -150,13 +150,16 @@ impl QueueFlow {
         let path = view.now;
         let vectors = path.irq.interfaces.iter().find(|item| item.interface == interface);
         let has_no_vectors = vectors.and_then(|item| item.vectors.value()).is_some_and(Vec::is_empty);
+        // A device without vectors uses those of its bus, such as USB.
+        let is_device = |link: &LinkState| link.device.value().is_some_and(|it| *it != DeviceKind::Software);
+        let on_sender_cpu = has_no_vectors && !path.link_of(interface).is_some_and(is_device);
         let rate = view.rate(|path| {
             let counts = path.rss_of(interface)?.queues.value()?.as_ref()?;
             counts.iter().find(|item| item.queue == queue).map(|item| item.packets)
         });
         Self {
             queue,
-            napi: if has_no_vectors { Some(CpuSet::new()) } else { path.napi_cpus(interface, queue) },
+            napi: if on_sender_cpu { Some(CpuSet::new()) } else { path.napi_cpus(interface, queue) },
             rps: path.softirq.rps_cpus(interface, queue).cloned(),
             rate,
             hot: false,

@@ -69,11 +69,11 @@ fn count_cpus(view: &HostView<'_>) -> Option<QueueCpus> {
     Some(QueueCpus { cores: count(usable_cores.min(usable.len())), usable: count(usable.len()) })
 }
 
-/// Interfaces that are up and have a device.
+/// Interfaces that are up and receive by a device of their own.
 fn interfaces<'a>(view: &HostView<'a>) -> impl Iterator<Item = (&'a LinkState, u32)> {
-    let links = view
-        .links_up()
-        .filter(|link| matches!(link.device.value(), Some(DeviceKind::Hardware | DeviceKind::Virtio)));
+    let has_device =
+        |link: &LinkState| matches!(link.device.value(), Some(DeviceKind::Hardware | DeviceKind::Virtio));
+    let links = view.links_up().filter(move |link| has_device(link) && !link.receives_by_vf());
     links.filter_map(|link| Some((link, *link.receive_queues.value()?)))
 }
 

@@ -117,6 +117,12 @@ fn a_single_queue_is_fine_for_one_cpu_virtual_or_down_interfaces() {
     let mut down = path(8, 1, combined(1, 8));
     down.link[0].up = Known::Value(false);
     assert!(queues::SINGLE.once(&down).is_empty());
+    let by_vf = |packets| {
+        let netvsc = path(8, 1, combined(1, 64));
+        with_counters(netvsc, "hv_netvsc", 1_000, &[("vf_rx_packets", packets)])
+    };
+    assert_eq!(queues::SINGLE.once(&by_vf(10)).len(), 1);
+    assert!(queues::SINGLE.once(&by_vf(990)).is_empty(), "packets come by the virtual function");
 }
 
 #[test]

@@ -148,7 +148,8 @@ impl<'a> HostView<'a> {
         if service.is_on_loopback() {
             return None;
         }
-        let links = self.now.link.iter().filter(|link| link.up.value() != Some(&false));
+        let links = self.now.link.iter();
+        let links = links.filter(|link| link.up.value() != Some(&false) && !link.receives_by_vf());
         let (idle_links, busy_links): (Vec<&LinkState>, Vec<&LinkState>) =
             links.partition(|link| traffic::is_quiet_now(self, &link.interface));
         let mut cpus = Vec::new();
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
     use crate::stage::irq::sample::vectors;
     use crate::stage::link::DeviceKind;
-    use crate::stage::rss::sample::{ntuple_rule, rss};
+    use crate::stage::rss::sample::{driver, ntuple_rule, rss};
     use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
     use crate::stage::thread::ThreadWatch;
     use crate::{Diagnosis, Known, Severity};
@@ -317,6 +318,11 @@ mod tests {
         assert_eq!(cpus(&with_packets(now.clone(), [50, 50])).as_deref(), Some("0-1,3"), "all are idle");
         now.softirq.rps[1].queues = Known::unknown("gone");
         assert_eq!(cpus(&now).as_deref(), Some("0-1"), "CPUs of an idle interface do not matter");
+        let mut netvsc = with_packets(now.clone(), [1_000_000, 1_000_000]);
+        assert_eq!(cpus(&netvsc), None);
+        netvsc.link[1].driver = driver("hv_netvsc");
+        netvsc.link[1].statistics = Known::Value(Some([("vf_rx_packets".to_owned(), 990_000)].into()));
+        assert_eq!(cpus(&netvsc).as_deref(), Some("0-1"), "a virtual function has its own queues");
         let mut unknown = now.clone();
         unknown.softirq.rps[0].queues.expect_mut().remove(1);
         unknown.irq.interfaces = vectors(30, &[0, 1]);
