@@ -242,6 +242,23 @@ impl RuleMatch {
         self.costs_per(CostUnit::PacketOf(interface.to_owned()))
     }
 
+    /// Matches with the same evidence and fix once, with the highest severity: a server with several
+    /// addresses is reported once.
+    pub(crate) fn joined(all: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let mut matches: Vec<Self> = Vec::new();
+        for rule_match in all {
+            let is_same = |other: &&mut Self| {
+                other.evidence == rule_match.evidence && other.commands == rule_match.commands
+            };
+            match matches.iter_mut().find(is_same) {
+                Some(other) if other.severity < rule_match.severity => *other = rule_match,
+                Some(_) => {}
+                None => matches.push(rule_match),
+            }
+        }
+        matches
+    }
+
     pub fn evidence(
         mut self,
         label: impl Into<String>,

@@ -93,7 +93,7 @@ fn exclusive_cpus(view: &HostView<'_>, socket: &SocketState) -> Option<f64> {
 
 fn check_below_queues(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.udp_services().filter(|service| view.matters(service));
-    services.filter_map(|service| match_below_queues(view, service)).collect()
+    RuleMatch::joined(services.filter_map(|service| match_below_queues(view, service)))
 }
 
 fn match_below_queues(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
@@ -111,10 +111,14 @@ fn match_below_queues(view: &HostView<'_>, service: &ServiceSockets) -> Option<R
     };
     let title = format!("{} has {sockets}, and its packets come by {} CPUs", service.name(), cpus.len());
     let read_from = "IRQ affinity and rps_cpus of all queues";
+    let holder = match service.processes.value().and_then(|owners| owners.first()) {
+        Some(owner) => format!("/proc/{}/fd", owner.pid),
+        None => service.local.to_string(),
+    };
     Some(
         RuleMatch::new(severity, title)
             .costs_per(CostUnit::UdpDatagram)
-            .evidence("sockets", service.sockets.len(), service.read_from.clone())
+            .evidence("sockets", service.sockets.len(), format!("{}, {holder}", service.read_from))
             .evidence("CPUs on which packets meet the stack", cpus.to_string(), read_from),
     )
 }
@@ -128,7 +132,9 @@ fn shares_one_socket(view: &HostView<'_>, service: &ServiceSockets) -> bool {
 mod tests {
     use super::*;
     use crate::PacketPath;
+    use crate::stage::socket::SocketOwner;
     use crate::stage::socket::sample::{host, later, service, thread};
+    use crate::stage::thread::rules::unpinned::UNPINNED;
     use crate::{Known, stage::thread::ServingEvidence};
 
     fn pair() -> PacketPath {
@@ -175,6 +181,18 @@ mod tests {
         let (before, mut now) = (pair(), with_ticks([800, 0]));
         now.thread_mut(0).sockets.push(701);
         assert!(IMBALANCE.twice(&before, &now).is_empty());
+    }
+
+    #[test]
+    fn a_process_with_several_addresses_has_too_few_sockets_once() {
+        let at = |port: u16, pid: u32| {
+            let processes = Known::Value(vec![SocketOwner { pid, name: "sfu".to_owned() }]);
+            ServiceSockets { local: ([10, 0, 0, 1], port).into(), processes, ..service(1) }
+        };
+        let mut path = host(&[0, 1]).with(at(10_000, 50), vec![thread(51, 700, "0-3")]);
+        path.socket.services.expect_mut().extend([at(10_002, 50), at(10_004, 60)]);
+        assert_eq!(BELOW_QUEUES.once(&path).len(), 2);
+        assert_eq!(UNPINNED.once(&path).len(), 1, "one thread");
     }
 
     #[test]

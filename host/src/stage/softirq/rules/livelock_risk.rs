@@ -29,16 +29,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let path = view.now;
-    let Some(usable) = spread::usable_cpus(path) else { return Vec::new() };
-    let mut matches: Vec<RuleMatch> = Vec::new();
-    for rule_match in view.udp_services().filter_map(|service| match_service(view, service, &usable)) {
-        // A thread with several addresses is reported once.
-        if matches.iter().all(|other| other.evidence != rule_match.evidence) {
-            matches.push(rule_match);
-        }
-    }
-    matches
+    let Some(usable) = spread::usable_cpus(view.now) else { return Vec::new() };
+    RuleMatch::joined(view.udp_services().filter_map(|service| match_service(view, service, &usable)))
 }
 
 fn match_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) -> Option<RuleMatch> {

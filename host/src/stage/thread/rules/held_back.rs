@@ -28,16 +28,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.udp_services().filter(|service| service.processes.value().is_some());
-    let mut matches: Vec<RuleMatch> = Vec::new();
-    for rule_match in services.flat_map(|service| match_service(view, service)) {
-        // A server with several addresses is reported once, with the highest severity.
-        match matches.iter_mut().find(|other| other.evidence == rule_match.evidence) {
-            Some(other) if other.severity < rule_match.severity => *other = rule_match,
-            Some(_) => {}
-            None => matches.push(rule_match),
-        }
-    }
-    matches
+    RuleMatch::joined(services.flat_map(|service| match_service(view, service)))
 }
 
 fn match_service(view: &HostView<'_>, service: &ServiceSockets) -> Vec<RuleMatch> {

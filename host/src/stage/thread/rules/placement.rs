@@ -96,8 +96,8 @@ fn check_on_sibling(view: &HostView<'_>) -> Vec<RuleMatch> {
     match_services(view, |_| Some(Severity::Medium), is_on_sibling, |_| description.to_owned())
 }
 
-/// One match per service that matters and has threads for which `selects` is true, with the CPUs of
-/// its packets.
+/// The services that matter and have threads for which `selects` is true, with the CPUs of their
+/// packets.
 fn match_services(
     view: &HostView<'_>,
     severity: impl Fn(&ServiceSockets) -> Option<Severity>,
@@ -123,7 +123,8 @@ fn match_services(
             );
         Some(super::with_allowed_cpus(rule_match, &selected_threads))
     };
-    view.udp_services().filter(|service| view.matters(service)).filter_map(match_service).collect()
+    let services = view.udp_services().filter(|service| view.matters(service));
+    RuleMatch::joined(services.filter_map(match_service))
 }
 
 fn pinned_cpu(thread: &ServingThread) -> Option<&CpuSet> {

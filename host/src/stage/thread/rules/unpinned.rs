@@ -29,7 +29,7 @@ fn check_unpinned(view: &HostView<'_>) -> Vec<RuleMatch> {
         return Vec::new();
     };
     let services = view.udp_services().filter(|service| view.matters(service));
-    services.filter_map(|service| match_unpinned(view, service, online)).collect()
+    RuleMatch::joined(services.filter_map(|service| match_unpinned(view, service, online)))
 }
 
 fn match_unpinned(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -> Option<RuleMatch> {
