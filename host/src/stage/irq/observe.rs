@@ -1,5 +1,6 @@
 //! Reads the vectors of interfaces.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::served_queues::{ServedQueues, VectorNames};
@@ -268,18 +269,25 @@ fn queues_by_name(
         .collect();
     let blocks = roles.iter().filter(|(_, role)| matches!(role, ServedQueues::Block(_))).count();
     let half = u32::try_from(blocks / 2).unwrap_or(u32::MAX);
-    let is_only = roles.len() == 1;
-    let queues = |role| match role {
+    // Drivers such as bcmgenet (Linux 6.18) request several interrupts by one name. Of these the
+    // busiest receives, if there is one queue.
+    let is_one_queue = roles.len() == 1
+        || queue_numbers.len() == 1 && roles.iter().all(|(_, role)| *role == ServedQueues::Whole);
+    let handled = |irq: u32| {
+        lines.get(&irq).map_or(0, |line| line.handled.iter().map(|(_, count)| *count).sum::<u64>())
+    };
+    let busiest = roles.iter().map(|(irq, _)| *irq).min_by_key(|irq| Reverse(handled(*irq)));
+    let queues = |irq, role| match role {
         ServedQueues::Receive(queue) => (Some(queue), None),
         ServedQueues::Transmit(queue) => (None, Some(queue)),
         ServedQueues::Both(queue) => (Some(queue), Some(queue)),
         ServedQueues::Block(block) if block >= half => (Some(block - half), None),
         ServedQueues::Block(block) => (None, Some(block)),
-        ServedQueues::Whole if is_only => (Some(0), Some(0)),
+        ServedQueues::Whole if is_one_queue && busiest == Some(irq) => (Some(0), Some(0)),
         ServedQueues::Whole | ServedQueues::None => (None, None),
     };
     let mut by_irq: BTreeMap<u32, Queues> =
-        roles.into_iter().map(|(irq, role)| (irq, queues(role))).collect();
+        roles.iter().map(|(irq, role)| (*irq, queues(*irq, *role))).collect();
     // tg3 numbers the vectors of receive queues from 1, and with several transmit queues its vector 0
     // has none (tg3_request_irq, tg3_enable_msix in drivers/net/ethernet/broadcom/tg3.c).
     let has_name = |irq: &u32, suffix: &str| {

@@ -141,6 +141,22 @@ fn receive_vectors_that_tg3_numbers_from_1_serve_the_queues_from_0() {
 }
 
 #[test]
+fn the_busiest_of_several_vectors_with_one_name_serves_the_only_queue() {
+    let text =
+        "    CPU0\n30: 5 GICv2 189 Level eth0\n31: 9 GICv2 190 Level eth0\n32: 9 GICv2 191 Level eth0\n";
+    let queue = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
+    let device = [("/sys/class/net/eth0/device", "../../../fd580000.ethernet")];
+    let receive_queues = |files: &[(&str, &str)]| {
+        let vectors = vectors(&host(files, &device), "eth0");
+        vector_queues(&vectors).into_iter().map(|vector| vector.2).collect::<Vec<_>>()
+    };
+    let one = [("/proc/interrupts", text), (queue, "0\n")];
+    assert_eq!(receive_queues(&one), [None, Some(0), None]);
+    let two = [one[0], one[1], ("/sys/class/net/eth0/queues/rx-1/rps_cpus", "0\n")];
+    assert_eq!(receive_queues(&two), [None; 3], "any of them may serve a queue");
+}
+
+#[test]
 fn missing_vectors_are_unknown_only_for_pci_interfaces_that_are_up() {
     let host = host(
         &[
