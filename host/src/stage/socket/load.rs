@@ -50,8 +50,11 @@ impl<'a> HostView<'a> {
 
     /// Whether the user named the service, or it loses packets, or it uses enough CPU time.
     pub(in crate::stage) fn matters(&self, service: &ServiceSockets) -> bool {
-        let threshold = if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT };
-        service.named || self.loses(service) || self.service_cpus(service) >= threshold
+        service.named || self.loses(service) || self.has_load(service)
+    }
+
+    fn has_load(&self, service: &ServiceSockets) -> bool {
+        self.service_cpus(service) >= if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT }
     }
 
     /// The packet rate, if it is so low that a cost per packet does not matter, and no service loses
@@ -151,10 +154,10 @@ impl<'a> HostView<'a> {
         let links = self.now.link.iter();
         let links = links.filter(|link| link.up.value() != Some(&false) && !link.receives_by_vf());
         let (idle_links, busy_links): (Vec<&LinkState>, Vec<&LinkState>) =
-            links.partition(|link| traffic::is_quiet_now(self, &link.interface));
+            links.partition(|link| traffic::is_quiet(self, &link.interface));
         let mut cpus = Vec::new();
         // A service with little load may be that of an idle interface.
-        let has_load = !busy_links.is_empty() && self.service_cpus(service) >= BUSY_NOW;
+        let has_load = !busy_links.is_empty() && self.has_load(service);
         let links = if has_load { busy_links } else { [busy_links, idle_links].concat() };
         for link in links {
             let rps = self.now.softirq.rps_queues(&link.interface);
@@ -318,6 +321,8 @@ mod tests {
         assert_eq!(cpus(&with_packets(now.clone(), [50, 50])).as_deref(), Some("0-1,3"), "all are idle");
         now.softirq.rps[1].queues = Known::unknown("gone");
         assert_eq!(cpus(&now).as_deref(), Some("0-1"), "CPUs of an idle interface do not matter");
+        let once = HostView::once(&now).receive_cpus(&now.socket.services()[0]);
+        assert_eq!(once, Some(CpuSet::from_iter([0, 1])), "nor of one idle since boot");
         let mut netvsc = with_packets(now.clone(), [1_000_000, 1_000_000]);
         assert_eq!(cpus(&netvsc), None);
         netvsc.link[1].driver = driver("hv_netvsc");
