@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use linerate_host::counter_sample::{CounterSample, SampleReader};
 use linerate_host::delivery::{DeliveryWatch, FlowWatch, WaitCounts};
-use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, HostError, PacketPath};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +24,7 @@ pub struct MeasuredService {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    #[error("no UDP service listens here")]
+    #[error("no UDP service listens here; name one on an ephemeral port with --port")]
     NoService,
     #[error("{count} UDP ports are served, and at most {MOST_PORTS} can be measured: name one with --port")]
     ManyPorts { count: usize },
@@ -34,12 +33,11 @@ pub enum MeterError {
 }
 
 impl MeasuredService {
-    /// The UDP services of an observed packet path.
+    /// The UDP services of an observed packet path, without ephemeral ports that the scope does not
+    /// name.
     pub fn of(path: &PacketPath) -> Self {
-        let services = path.socket.services.value().into_iter().flatten();
-        let udp = services.filter(|service| service.protocol == SocketProtocol::Udp);
         let (mut ports, mut pids) = (BTreeSet::new(), BTreeSet::new());
-        for service in udp {
+        for service in path.socket.udp_services() {
             ports.insert(service.local.port());
             pids.extend(service.processes.value().into_iter().flatten().map(|owner| owner.pid));
         }
@@ -181,6 +179,15 @@ fn stage_drops(before: &CounterSample, now: &CounterSample) -> u64 {
 mod tests {
     use super::*;
     use linerate_host::Scope;
+
+    #[test]
+    fn queries_of_a_resolver_are_not_measured_as_services() {
+        let sockets = r#"[{"local": "10.0.0.1:53", "inode": 700}, {"local": "0.0.0.0:40000", "inode": 701}]"#;
+        let host = Host::scripted([("/calls/sock_diag/udp4.json", sockets)]);
+        let ports = |scope| MeasuredService::of(&PacketPath::observe(&host, &scope)).ports;
+        assert_eq!(ports(Scope::default()), [53]);
+        assert_eq!(ports(Scope { port: Some(40_000), ..Scope::default() }), [40_000]);
+    }
 
     #[test]
     fn a_packet_that_a_full_backlog_dropped_is_counted_once() {

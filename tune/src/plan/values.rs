@@ -133,6 +133,8 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
     sockets.find_map(|(service, socket)| match socket.known_options() {
         Some(options) if !options.gro => None,
         Some(_) => Some(format!("{} accepts merged datagrams", service.name())),
+        // The socket of a query may have been closed meanwhile.
+        None if path.socket.is_ephemeral(service) => None,
         None => Some(format!("whether {} accepts merged datagrams is unknown", service.name())),
     })
 }
@@ -175,5 +177,30 @@ impl PlanDraft<'_> {
         let number: u64 =
             current.as_str().parse().map_err(|_| format!("it reads '{current}', which is no number"))?;
         Ok((!is_within(number, bound)).then(|| SettingValue::new(bound.to_string())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_host::{Host, HostRecording, Scope};
+
+    #[test]
+    fn gro_stays_on_for_sockets_that_accept_merged_datagrams_and_unknown_services() {
+        let reason = |port: u16, gro: Option<bool>| {
+            let sockets = format!(r#"[{{"local": "10.0.0.1:{port}", "inode": 700}}]"#);
+            let options =
+                gro.map(|gro| format!(r#"{{"gro": {gro}, "incoming_cpu": null, "reuseport": false}}"#));
+            let files = [("/proc/50/comm", "echo\n".to_owned()), ("/calls/sock_diag/udp4.json", sockets)];
+            let options = options.map(|options| ("/calls/socket/700/options.json", options));
+            let files: Vec<(&str, String)> = files.into_iter().chain(options).collect();
+            let files = files.iter().map(|(path, text)| (*path, text.as_str()));
+            let recording = HostRecording::from_files(files).with_links([("/proc/50/fd/3", "socket:[700]")]);
+            merged_datagrams(&PacketPath::observe(&Host::recorded(recording), &Scope::default()))
+        };
+        assert!(reason(53, None).is_some() && reason(53, Some(true)).is_some());
+        assert_eq!(reason(53, Some(false)), None);
+        assert_eq!(reason(40_000, None), None, "a query that is answered");
+        assert!(reason(40_000, Some(true)).is_some(), "a client of QUIC");
     }
 }

@@ -32,10 +32,10 @@ pub(crate) struct SocketReader {
 
 /// The service to draw, and the other services.
 pub(super) fn choose_service(path: &PacketPath) -> (Option<PathService>, Vec<PathService>) {
-    let services = path.socket.services();
+    let services = path.socket.services().iter().filter(|service| !path.socket.is_ephemeral(service));
     let is_udp = |service: &&ServiceSockets| service.protocol == SocketProtocol::Udp;
     // A service on a loopback address receives nothing from an interface with queues.
-    let reachable_services = || services.iter().filter(|service| !service.local.ip().is_loopback());
+    let reachable_services = || services.clone().filter(|service| !service.local.ip().is_loopback());
     let named_services = reachable_services().filter(|service| service.named);
     let drawn_service =
         named_services.clone().find(is_udp).or_else(|| named_services.clone().next()).or_else(|| {
@@ -43,7 +43,7 @@ pub(super) fn choose_service(path: &PacketPath) -> (Option<PathService>, Vec<Pat
             udp_services.next().filter(|_| udp_services.next().is_none())
         });
     let other_services =
-        services.iter().filter(|service| !drawn_service.is_some_and(|drawn| std::ptr::eq(drawn, *service)));
+        services.clone().filter(|service| !drawn_service.is_some_and(|drawn| std::ptr::eq(drawn, *service)));
     (
         drawn_service.map(|service| PathService::from_service(path, service)),
         other_services.map(|service| PathService::from_service(path, service)).collect(),

@@ -51,6 +51,30 @@ fn twenty_queues_on_one_node_are_one_lane() {
 }
 
 #[test]
+fn a_usb_interface_has_unknown_cpus_and_queries_are_no_services() {
+    let usb0 = "/sys/class/net/usb0";
+    let sockets = r#"[{"local": "10.0.0.1:53", "inode": 700}, {"local": "0.0.0.0:40000", "inode": 701}]"#;
+    let files = [
+        ("/proc/interrupts", "    CPU0\n"),
+        ("/calls/sock_diag/udp4.json", sockets),
+        (&format!("{usb0}/operstate"), "up\n"),
+        (&format!("{usb0}/queues/rx-0/rps_cpus"), "0\n"),
+        (&format!("{usb0}/device/uevent"), "DRIVER=cdc_ether\n"),
+        (
+            "/calls/ethtool/usb0/driver.json",
+            r#"{"name": "cdc_ether", "version": "1", "firmware": "", "bus": "1-1"}"#,
+        ),
+    ];
+    let subsystem = [(&*format!("{usb0}/device/subsystem"), "../../bus/usb")];
+    let host = Host::recorded(linerate_host::HostRecording::from_files(files).with_links(subsystem));
+    let scope = Scope { interfaces: vec!["usb0".to_owned()], ..Scope::default() };
+    let paths = PacketPaths::from_view(&HostView::once(&PacketPath::observe(&host, &scope)));
+    assert_eq!(paths.interfaces[0].queues[0].napi, None);
+    assert_eq!(paths.service.map(|service| service.name).as_deref(), Some("UDP 10.0.0.1:53"));
+    assert!(paths.other_services.is_empty());
+}
+
+#[test]
 fn queues_of_no_single_node_have_their_own_group() {
     let mut host = paths("makita-2016");
     let paths = &mut host.interfaces[0];

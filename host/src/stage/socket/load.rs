@@ -34,12 +34,15 @@ pub(in crate::stage) const IP_PACKETS: [&str; 2] = ["Ip.InReceives", "Ip6InRecei
 
 impl HostSockets {
     /// UDP services. Services on ephemeral ports are left out unless the user named them.
-    pub(crate) fn udp_services(&self) -> impl Iterator<Item = &ServiceSockets> {
+    pub fn udp_services(&self) -> impl Iterator<Item = &ServiceSockets> {
+        let services = self.services().iter();
+        services.filter(|service| service.protocol == SocketProtocol::Udp && !self.is_ephemeral(service))
+    }
+
+    /// Whether the service has an ephemeral port, as a query of a resolver, and the user did not name it.
+    pub fn is_ephemeral(&self, service: &ServiceSockets) -> bool {
         let (first, last) = self.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
-        self.services().iter().filter(move |service| {
-            let port = service.local.port();
-            service.protocol == SocketProtocol::Udp && (service.named || port < first || port > last)
-        })
+        !service.named && (first..=last).contains(&service.local.port())
     }
 }
 
