@@ -29,7 +29,8 @@ impl From<&str> for OutputTarget {
 /// Fails if two options name the same output, where one result would replace the other.
 pub(crate) fn check_distinct(options: &[(&str, Option<&str>)]) -> Result<()> {
     for (index, (option, output)) in options.iter().enumerate() {
-        let earlier = options[..index].iter().find(|(_, earlier)| output.is_some() && earlier == output);
+        let is_kept = output.is_some_and(|output| output != "/dev/null");
+        let earlier = options[..index].iter().find(|(_, earlier)| is_kept && earlier == output);
         if let (Some((earlier, _)), Some(output)) = (earlier, output) {
             let place = if *output == "-" { "standard output" } else { output };
             anyhow::bail!("{earlier} and {option} cannot share {place}; give one of them a file of its own");

@@ -406,7 +406,6 @@ fn lock(recording: &Mutex<HostRecording>) -> MutexGuard<'_, HostRecording> {
     recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The path of a file of the live host.
 /// Below the root of another process, any user may have put pipes, and links to files of this host.
 fn read_live(sys: &Path, path: &str) -> io::Result<Vec<u8>> {
     match path.strip_prefix("/proc/").and_then(|rest| rest.split_once("/root/")) {
@@ -417,6 +416,7 @@ fn read_live(sys: &Path, path: &str) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The path of a file of the live host.
 fn locate(sys: &Path, path: &str) -> PathBuf {
     match (path.strip_prefix("/sys/"), path.strip_prefix("/proc/net/")) {
         (Some(rest), _) => sys.join(rest),

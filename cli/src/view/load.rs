@@ -292,7 +292,7 @@ fn unanswered(outcome: &SlotOutcome, workload: &str) -> String {
         (outcome.send_errors.rejected, "rejected on the way (ICMP)"),
         (
             outcome.self_watch.send_drops,
-            "dropped by queues of this host, or as many packets of other programs",
+            "dropped by queues of this host (may include packets of other programs)",
         ),
         (outcome.fragmented, "replies in fragments, which only --backend socket counts"),
         (outcome.corrupt, "replies corrupt"),

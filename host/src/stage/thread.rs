@@ -19,7 +19,6 @@ pub use crate::process::task::TaskStat;
 pub use cpu_quota::CpuQuota;
 pub use sampling::{ThreadSampling, ThreadSightings};
 pub(crate) use serving_threads::TICKS_PER_SECOND;
-pub(in crate::stage) use serving_threads::turn_taking_pids;
 pub(crate) use {
     crate::process::task::parse_epoll_targets, sampling::registered_sockets, syscall::ThreadActivity,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use linerate_host::Setting;
-use linerate_host::delivery::FlowCounts;
+use linerate_host::delivery::{DeliveryReport, FlowCounts};
 use linerate_host::setting::SocketKnob;
 use linerate_host::stage::socket::SocketProtocol;
 use serde::Serialize;
@@ -48,7 +48,7 @@ pub struct AnswerCounts {
 }
 
 impl AnswerCounts {
-    /// `None` if datagrams were not traced, or over 1 % of them had no place in the tables.
+    /// `None` if datagrams were not traced, or over 1 % of them were not counted.
     pub fn of(server: &ObservedServer) -> Option<Self> {
         let delivery = server.delivery.value()?;
         let all_reads: u64 = delivery.read.iter().map(|item| item.packets).sum();
@@ -96,7 +96,13 @@ pub fn steering_refusal(server: &ObservedServer, plan: &TunePlan) -> Option<Stri
              replies, and it is not known as a server whose threads can answer every client. --anyway steers it"
         ));
     }
-    let counts = AnswerCounts::of(server)?;
+    let Some(counts) = AnswerCounts::of(server) else {
+        return Some(
+            "over 1 % of its datagrams were not counted, so that nothing would show whether its clients still get \
+             replies, and it is not known as a server whose threads can answer every client. --anyway steers it"
+                .to_owned(),
+        );
+    };
     if counts.requests >= ENOUGH_REQUESTS {
         return None;
     }
@@ -131,6 +137,13 @@ pub fn harm(
     } else {
         "their packets may come to threads that do not know them"
     };
+    // Packets may reach the server past the program: through a macvlan or VLAN of another namespace, or
+    // by bpf_redirect_peer.
+    let has_arrivals = |delivery: &DeliveryReport| delivery.arrived.iter().any(|item| item.packets > 0);
+    let sees_no_client = |flows: &FlowCounts| {
+        *flows == FlowCounts::default() && after.delivery.value().is_some_and(has_arrivals)
+    };
+    let flows = flows.filter(|flows| !sees_no_client(flows));
     let answers = |server| AnswerCounts::of(server).unwrap_or_default();
     let agreement = |server: &ObservedServer| {
         let delivered = DeliveryAgreement::of(server, server.delivery.value()?);

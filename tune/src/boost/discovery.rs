@@ -351,11 +351,13 @@ fn notes(
                 "to spare the server's CPU, datagrams were traced for {share:.0} % of that time"
             ));
         }
-        Known::Value(delivery) if delivery.missed > 0 => {
-            notes.push(format!("{} events of datagrams had no place in the tables", delivery.missed));
-        }
         Known::Value(_) => {}
         Known::Unknown { why } => notes.push(format!("where datagrams are read is unknown: {why}")),
+    }
+    if let Some(missed) =
+        activity.delivery.value().map(|delivery| delivery.missed).filter(|missed| *missed > 0)
+    {
+        notes.push(format!("{missed} events of datagrams were not counted"));
     }
     if let Some(why) = activity.threads.iter().find_map(|thread| thread.untold.as_ref()) {
         notes.push(format!("what its threads do is unknown: {why}"));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use linerate_host::counter_sample::{CounterSample, SampleReader};
 use linerate_host::delivery::{DeliveryWatch, FlowWatch, WaitCounts};
+use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, HostError, PacketPath};
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ pub struct MeasuredService {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
-    #[error("no UDP service listens here; name one on an ephemeral port with --port")]
+    #[error("no UDP service listens here")]
     NoService,
     #[error("{count} UDP ports are served, and at most {MOST_PORTS} can be measured: name one with --port")]
     ManyPorts { count: usize },
@@ -33,11 +34,14 @@ pub enum MeterError {
 }
 
 impl MeasuredService {
-    /// The UDP services of an observed packet path, without ephemeral ports that the scope does not
-    /// name.
+    /// The UDP services of an observed packet path. Ephemeral ports that the scope does not name count
+    /// only if there is no other service: `--plan` and `tune flow` name no port.
     pub fn of(path: &PacketPath) -> Self {
         let (mut ports, mut pids) = (BTreeSet::new(), BTreeSet::new());
-        for service in path.socket.udp_services() {
+        let all = path.socket.services.value().into_iter().flatten();
+        let all = all.filter(|service| service.protocol == SocketProtocol::Udp);
+        let has_others = path.socket.udp_services().next().is_some();
+        for service in all.filter(|service| !has_others || !path.socket.is_ephemeral(service)) {
             ports.insert(service.local.port());
             pids.extend(service.processes.value().into_iter().flatten().map(|owner| owner.pid));
         }

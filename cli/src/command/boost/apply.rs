@@ -202,9 +202,7 @@ impl BoostRun {
             })?;
         drop(writer);
         drop(guard);
-        // Counts are useless if before and after cannot be separated. Without a client, the packets may reach
-        // the server past the program: through a macvlan or VLAN of another namespace, or bpf_redirect_peer.
-        flows = flows.filter(|flows| flows.by_client().is_ok_and(|clients| !clients.is_empty()));
+        // Counts are useless if before and after cannot be separated.
         flows = flows.and_then(|mut flows| flows.mark_change().ok().map(|()| flows));
         Ok((applied_tune?, flows))
     }
@@ -283,10 +281,11 @@ impl BoostRun {
             _ => undo_report,
         };
         let is_worse = is_measured && self.apply_args.measuring.shows_harm(&measurement);
-        let has_failed = verification.is_failure() || is_worse;
+        let undone = is_undone(&store, applied_tune.id)?;
+        let has_failed = verification.is_failure() || is_worse || undone;
         let report = BoostApplyReport {
             measurement,
-            undone: is_undone(&store, applied_tune.id)?,
+            undone,
             ..self.build_report(discovered, Some(applied_tune), observed_again.value(), verification)
         };
         let envelope = apply_envelope(discovered, report);
@@ -398,7 +397,8 @@ impl BoostRun {
                     }
                     Err(error) => return Err(error),
                 }
-                self.interrupt.wait(Some(RESTART))?;
+                // Each try traces the server.
+                self.interrupt.wait(Some(10 * RESTART))?;
             };
             let no_measurement = Err("the server was started again".to_owned());
             let is_kept;

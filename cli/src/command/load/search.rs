@@ -122,7 +122,7 @@ impl LimitArgs {
             return Vec::new();
         };
         let (capacity_text, min_text) = (format::rate(capacity_rate), format::rate(min_rate));
-        vec![if capacity.generator_bound {
+        vec![if capacity.generator_bound || capacity.neighbourhood.ended == SearchEnd::Cancelled {
             format!(
                 "at least {capacity_text}/s hold, and --min-rate {min_text}/s was not shown (see the warning)"
             )

@@ -301,7 +301,8 @@ impl TuneApplyArgs {
         json: Option<&OutputTarget>,
     ) -> Result<ExitCode> {
         let AppliedTune { id, run: tune_run, broke_off } = applied_tune;
-        let is_worse = self.options.measuring.shows_harm(&measurement);
+        let undone = is_undone(&self.options.state_dir.store(), id)?;
+        let has_failed = self.options.measuring.shows_harm(&measurement) || undone;
         let diagnosis = task.diagnose(tune_run.interrupt);
         let report = TuneApplyReport {
             tune: Some(id),
@@ -311,7 +312,7 @@ impl TuneApplyArgs {
             broke_off: broke_off.clone(),
             findings: diagnosis.as_ref().ok().map(RemainingFinding::all_of),
             measurement,
-            undone: is_undone(&self.options.state_dir.store(), id)?,
+            undone,
         };
         let read_warning = diagnosis.as_ref().err().map(output::one_line);
         let read_warning = read_warning
@@ -349,7 +350,7 @@ impl TuneApplyArgs {
         Ok(match broke_off {
             Some(_) => ExitCode::from(2),
             None => ExitCode::from(u8::from(
-                is_worse
+                has_failed
                     || has_unplanned_queues
                     || diagnosis.is_ok_and(|diagnosis| task.has_unfixed(&diagnosis)),
             )),

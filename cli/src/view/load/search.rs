@@ -78,7 +78,9 @@ fn text_facts(report: &SearchReport) -> Vec<Fact> {
 /// The capacity; a lower bound is marked.
 fn headline(report: &SearchReport) -> String {
     let median = report.capacity.transactions_per_second.median;
-    match (median > 0.0, report.capacity.generator_bound) {
+    let is_bound =
+        report.capacity.generator_bound || report.capacity.neighbourhood.ended == SearchEnd::Cancelled;
+    match (median > 0.0, is_bound) {
         _ if report.capacity.is_unknown() => "unknown: interrupted".to_owned(),
         (false, _) => "none: no rate holds".to_owned(),
         (true, true) => format!(">= {}/s", exact(median)),

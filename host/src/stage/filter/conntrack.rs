@@ -44,7 +44,7 @@ pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
 }
 
 /// Counters of packets; `early_drop` counts entries that were removed to make room for new ones,
-/// and `insert_failed` packets that are in `drop`, too, or were accepted.
+/// and `insert_failed` packets that are in `drop` or `chainlength`, too, or were accepted.
 const COUNTED: [(&str, CountedUnit); 5] = [
     ("drop", CountedUnit::PacketsLost),
     ("chainlength", CountedUnit::PacketsLost),

@@ -42,7 +42,9 @@ impl HostSockets {
     /// Whether the service has an ephemeral port, as a query of a resolver, and the user did not name it.
     pub fn is_ephemeral(&self, service: &ServiceSockets) -> bool {
         let (first, last) = self.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
-        !service.named && (first..=last).contains(&service.local.port())
+        service.protocol == SocketProtocol::Udp
+            && !service.named
+            && (first..=last).contains(&service.local.port())
     }
 }
 

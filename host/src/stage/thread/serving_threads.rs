@@ -145,7 +145,7 @@ fn ticks(path: &PacketPath, id: (u32, u32)) -> Option<u64> {
 }
 
 /// Processes with several of these threads in turn at one epoll instance.
-pub(in crate::stage) fn turn_taking_pids(threads: &[&ServingThread]) -> BTreeSet<u32> {
+fn turn_taking_pids(threads: &[&ServingThread]) -> BTreeSet<u32> {
     let mut turns = BTreeSet::new();
     let is_next = |thread: &&&ServingThread| {
         thread.takes_turns_at.is_some_and(|epoll| !turns.insert((thread.pid, epoll)))

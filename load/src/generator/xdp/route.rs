@@ -75,7 +75,14 @@ impl FlowRoutes {
             let source = sources[(id + row) % sources.len()];
             let path = match paths.entry((target.ip(), source)) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(find_path(target.ip(), source)?),
+                Entry::Vacant(entry) => {
+                    let source = match source {
+                        Some(source) => source,
+                        None => find_path(target.ip(), None)?.source,
+                    };
+                    // Rules may have another route for this source, as for connect().
+                    entry.insert(find_path(target.ip(), Some(source))?)
+                }
             };
             let first_path = common_path.get_or_insert_with(|| path.clone());
             first_path.mtu = first_path.mtu.min(path.mtu);

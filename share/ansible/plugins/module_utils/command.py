@@ -188,4 +188,6 @@ def difference(changes):
 def undo_reason(report):
     measured = report["measurement"] or {}
     figures = [figure["key"] for figure in measured.get("figures", []) if figure.get("verdict") == "worse"]
-    return measured.get("unknown") or "the service is worse: " + ", ".join(figures)
+    if measured.get("verdict") == "worse":
+        return "the service is worse: " + (", ".join(figures) or "no datagram arrives")
+    return measured.get("unknown") or "an undo began"

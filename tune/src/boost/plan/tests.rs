@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use linerate_host::delivery::{ArrivalCount, DeliveryCount, DeliveryReport};
+use linerate_host::delivery::{ArrivalCount, DeliveryCount, DeliveryReport, FlowCounts, SendCount};
 use linerate_host::setting::SocketKnob;
 use linerate_host::{Known, Setting};
 
@@ -244,6 +244,22 @@ fn buffer_only_changes_are_not_judged_by_delivery() {
     assert_eq!(crate::boost::answers::harm(&[], before, after, None), None);
     let why = crate::boost::answers::harm(&[assignment], before, after, None).expect("harm");
     assert!(why.starts_with("75 % of its datagrams"), "{why}");
+}
+
+/// Their packets pass by the program that counts clients, as those of a macvlan of another namespace.
+#[test]
+fn clients_that_no_program_sees_are_silenced_if_datagrams_still_arrive() {
+    let server_with = |requests, replies| {
+        let mut server = echo(2, "0-1");
+        set_delivery(&mut server, &[(100, 0, 0, requests)]);
+        let sent = vec![SendCount { cookie: 100, packets: replies, largest_bytes: 64 }];
+        server.delivery = server.delivery.map(|delivery| DeliveryReport { sent, ..delivery });
+        server
+    };
+    let before = server_with(1000, 1000);
+    let harm = |after| crate::boost::answers::harm(&[], &before, &after, Some(&FlowCounts::default()));
+    assert!(harm(server_with(8, 0)).expect("harm").contains("its replies fell from 500 to 0"));
+    assert_eq!(harm(server_with(0, 0)), None, "the load ended");
 }
 
 #[test]

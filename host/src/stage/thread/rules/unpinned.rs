@@ -4,7 +4,7 @@ use crate::CpuSet;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
-use crate::stage::thread::{ServingThread, turn_taking_pids};
+use crate::stage::thread::ServingThread;
 
 pub(in crate::stage) const UNPINNED: Rule = Rule {
     id: "thread.unpinned",
@@ -38,9 +38,9 @@ fn match_unpinned(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet
         thread.allowed.value().is_some_and(|cpus| online.iter().all(|cpu| cpus.contains(cpu)))
     };
     let unpinned_threads: Vec<&ServingThread> = threads.iter().filter(is_unpinned).copied().collect();
-    // Of threads that take turns, only those seen at their turn are known.
-    let takes_turns = !turn_taking_pids(&threads).is_empty();
-    if unpinned_threads.is_empty() || takes_turns || threads.len() > online.len() {
+    // Of threads that take turns, only those seen at their turn are known. Those that Go starts would
+    // inherit the CPU.
+    if unpinned_threads.is_empty() || view.takes_turns(service) || threads.len() > online.len() {
         return None;
     }
     // While threads wait for the same socket, their CPUs matter less.
@@ -68,9 +68,7 @@ fn match_unpinned(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet
         let cpus = Some(CpuSet::from_iter([cpu]));
         view.now.link.iter().any(|link| view.now.softirq_cpus(&link.interface) == cpus)
     };
-    // Threads of Go are started by any thread, and would all inherit its CPU.
-    let takes_turns = view.takes_turns(service);
-    let targets = unpinned_threads.iter().zip(target_cpus).filter(|_| !takes_turns);
+    let targets = unpinned_threads.iter().zip(target_cpus);
     let targets = targets.filter(|(_, cpu)| threads.len() > 1 || !takes_all_packets(*cpu));
     Some(targets.fold(rule_match, |rule_match, (thread, cpu)| {
         rule_match.command(format!("taskset -pc {cpu} {}", thread.tid))
@@ -136,7 +134,7 @@ mod tests {
             let thread = path.thread_mut(index);
             (thread.sockets, thread.takes_turns_at) = (vec![700], Some(4));
         }
-        assert_eq!(UNPINNED.once(&path)[0].commands, Vec::<String>::new());
+        assert!(UNPINNED.once(&path).is_empty());
         path.thread_mut(1).takes_turns_at = Some(5);
         assert_eq!(UNPINNED.once(&path)[0].commands.len(), 2, "an epoll instance per thread");
     }
