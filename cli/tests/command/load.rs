@@ -14,6 +14,7 @@ use crate::support::{
     TestDirectory, assert_refused, checked_document, count, document_of, errors_of, linerate, machine,
     program, read_document, run_on, start_root_lab, text_of,
 };
+use crate::turns::share_machine;
 
 fn service(builder: ReflectorBuilder) -> (RunningReflector, String) {
     let running = builder.start().expect("a service on loopback");
@@ -120,6 +121,8 @@ fn json_stream_ends_with_a_document_whose_intervals_add_up() {
 
 #[test]
 fn merge_adds_up_runs_that_start_together() {
+    // Both runs would otherwise start at different times: a thread of the test waits for no turn.
+    share_machine();
     let (service, address) = service(Reflector::builder());
     let directory = TestDirectory::new();
     let [a, b, html] = &["a.json", "b.json", "both.html"].map(|name| directory.file(name));
