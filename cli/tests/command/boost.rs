@@ -17,7 +17,8 @@ fn serve_plain(host: &mut BoostServersTestHost) -> u32 {
 }
 
 fn boost(host: &BoostServersTestHost, arguments: &[&str]) -> Output {
-    host.run(&[&["--look", "0.5"], arguments].concat())
+    let look: &[&str] = if arguments[0] == "undo" { &[] } else { &["--look", "0.5"] };
+    host.run(&[look, arguments].concat())
 }
 
 /// Runs `boost` and checks its exit status. Returns standard output and standard error.

@@ -129,7 +129,8 @@ fn watch_prints_a_line_for_a_last_interval_below_a_second() {
     let text = text_of(&output);
     let line = text.lines().nth(1).unwrap_or_default();
     let counted = line.split_whitespace().nth(1).and_then(|seconds| seconds.parse::<f64>().ok());
-    let is_counted = counted.is_some_and(|seconds| (0.2..5.0).contains(&seconds));
+    // Less than the duration if packets of other tests make it count in windows.
+    let is_counted = counted.is_some_and(|seconds| seconds > 0.0 && seconds < 5.0);
     assert!(text.starts_with("time ") && is_counted, "{text}");
 }
 
