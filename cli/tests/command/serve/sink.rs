@@ -33,7 +33,7 @@ fn sink_and_nftables_count_the_same_packets() {
     await_line(&mut sink.stderr, |line| line.ends_with("end with Ctrl-C").then_some(()));
 
     let payload = PAYLOAD.to_string();
-    let load = ["load", &address, "--rate", "10k", "--duration", "1", "--no-reply", "--quiet"];
+    let load = ["load", &address, "--rate", "1k", "--duration", "1", "--no-reply", "--quiet"];
     let more = ["--payload", &payload, "--backend", "socket", "--json", "-"];
     let load = document_of(&run_on(&lab.senders()[0], program(), &[&load[..], &more].concat()));
 
