@@ -1,7 +1,8 @@
 //! Which tests run at the same time: one per CPU, and one of them at most measures.
 //!
-//! The harness starts the tests in the order of their names. With as many threads as CPUs, all of them would soon wait for a
-//! test that measures. There are more, so that others can start (`sys::MORE_THREADS`), and these wait here.
+//! The harness starts the tests in the order of their names. With as many threads as CPUs, all of them
+//! would soon wait for a test that measures. There are more, so that others can start
+//! (`sys::MORE_THREADS`), and these wait here.
 
 use std::cell::RefCell;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,8 @@ pub(crate) fn machine() {
     TURN.set(Some(Turn::begin(TestKind::Measuring)));
 }
 
-/// Waits until a CPU is free that no measuring test waits for. Every command and lab of a test waits for this.
+/// Waits until a CPU is free that no measuring test waits for. Every command and lab of a test waits
+/// for this.
 pub(crate) fn share_machine() {
     // The test has a turn already if one of its own threads calls this. Such threads have no name.
     if thread::current().name().is_some() {
