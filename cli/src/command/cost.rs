@@ -4,10 +4,10 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use linerate_host::stage::softirq::SoftnetCpu;
-use linerate_host::{CpuSet, Host};
+use linerate_host::{CpuSet, Host, Known};
 use linerate_trace::cost::{CostReport, CostResult, CostSession, VictimGrouping, calibrate};
 
 use super::compare::CompareArgs;
@@ -182,16 +182,13 @@ impl CostArgs {
                 Ok(Some(cpu))
             }
             Some(CalibrationCpu::Busiest) => {
-                let before = SoftnetCpu::observe(host).into_value().unwrap_or_default();
-                interrupt.wait(Some(SCOUTING))?;
-                let after = SoftnetCpu::observe(host).into_value().unwrap_or_default();
-                let processed = |lines: &[SoftnetCpu], cpu| {
-                    lines.iter().find(|line| line.cpu == cpu).map_or(0, |line| line.processed)
+                let read = || match SoftnetCpu::observe(host) {
+                    Known::Value(lines) => Ok(lines),
+                    Known::Unknown { why } => bail!("which CPU has most packets is unknown: {why}"),
                 };
-                let packets =
-                    |cpu: &u32| processed(&after, *cpu).wrapping_sub(processed(&before, *cpu)) as u32;
-                // The last of equal CPUs, not CPU 0, which has most other work.
-                Ok(candidates.iter().max_by_key(packets))
+                let before = read()?;
+                interrupt.wait(Some(SCOUTING))?;
+                Ok(busiest(&before, &read()?, candidates))
             }
         }
     }
@@ -234,5 +231,46 @@ fn print_start(cpus: &CpuSet, duration: Option<Duration>) {
     match duration {
         Some(time) => status_line!("looking at {noun} {cpus} for {} s", time.as_secs_f64()),
         None => status_line!("looking at {noun} {cpus} until Ctrl-C"),
+    }
+}
+
+/// The CPU that processed most packets between two readings.
+fn busiest(before: &[SoftnetCpu], after: &[SoftnetCpu], candidates: &CpuSet) -> Option<u32> {
+    let processed = |lines: &[SoftnetCpu], cpu| {
+        lines.iter().find(|line| line.cpu == cpu).map_or(0, |line| line.processed)
+    };
+    // The counters are 32 bits wide and wrap.
+    let packets = |cpu: &u32| processed(after, *cpu).wrapping_sub(processed(before, *cpu)) as u32;
+    // `max_by_key` returns the last of equal CPUs, not CPU 0, which has most other work.
+    candidates.iter().max_by_key(packets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_cpu_processed_the_most_packets_between_readings() {
+        let line = |(cpu, processed)| SoftnetCpu {
+            cpu,
+            processed,
+            dropped: 0,
+            time_squeeze: 0,
+            received_rps: None,
+            flow_limit: None,
+            backlog: None,
+        };
+        // The counter of CPU 2 wraps.
+        let [before, after] =
+            [[(0, 100), (2, 0xffff_fff0)], [(0, 110), (2, 500)]].map(|lines| lines.map(line));
+        let online = CpuSet::from_list("0,2").expect("a list");
+        assert_eq!(busiest(&before, &after, &online), Some(2));
+        assert_eq!(
+            busiest(&after, &after, &online),
+            Some(2),
+            "of equal CPUs not CPU 0, which has other work"
+        );
+        assert_eq!(busiest(&before, &after, &CpuSet::from_list("0").expect("a list")), Some(0));
+        assert_eq!(busiest(&[], &[], &CpuSet::new()), None);
     }
 }
