@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -177,6 +178,17 @@ pub(crate) fn is_root() -> bool {
         skip("requires root");
     }
     is_root
+}
+
+/// Whether units may run the command under test: only root can replace it. If not, as in a user's checkout, prints a
+/// SKIP line.
+pub(crate) fn is_program_of_root() -> bool {
+    let is_of_root = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.uid() == 0);
+    let all_are = program().ancestors().all(is_of_root);
+    if !all_are {
+        skip("requires a checkout of root");
+    }
+    all_are
 }
 
 /// Whether the machine has two CPUs. If not, prints a SKIP line.
